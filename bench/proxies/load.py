@@ -29,6 +29,7 @@ class Outcome(msgspec.Struct, frozen=True):
     """Responses that lack text."""
     status: int
     """HTTP status of the last failed response."""
+    seconds: float
 
 
 class LoadProgram:

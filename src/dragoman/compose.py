@@ -130,7 +130,15 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         ConfigError: A setting is missing or wrong.
     """
     tools = config.tools
-    return VendorToolRunner(build_executors(tools), tools.max_rounds, tools.timeout_s, tools.max_result_chars)
+    return VendorToolRunner(
+        build_executors(tools),
+        tools.max_rounds,
+        tools.timeout_s,
+        tools.max_result_chars,
+        tools.max_concurrent_calls,
+        tools.max_tokens,
+        tools.max_cost_usd,
+    )
 
 
 def build_backends(
@@ -205,9 +213,11 @@ def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedSta
     if not config.upstreams:
         return []
     from dragoman.backends.http.backend import HttpBackend
+    from dragoman.backends.text_mode.verbatim_history import ReplyStore
 
+    replies = ReplyStore()
     return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared)
+        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=replies)
         for name, server in config.upstreams.items()
     ]
 

@@ -39,6 +39,8 @@ from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
+from dragoman.gateway.vendor_tools.screen_tools import without_screen_tools
+from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -78,6 +80,8 @@ class _ResponseJob(msgspec.Struct, frozen=True):
     """The response is a summary of the conversation, to be sealed."""
     vendor_tools: VendorToolPlan | None = None
     """What the gateway does about tools that the API's vendor would run."""
+    warnings: tuple[Notice, ...] = ()
+    """About tools that are left out."""
 
 
 class Gateway:
@@ -110,6 +114,8 @@ class Gateway:
         self._vendor_tools = vendor_tools
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_tool_run: OnToolRun | None = None
+        """Called after each run of a vendor tool."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
@@ -165,7 +171,7 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors) is not None:
+        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors_for) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -238,7 +244,7 @@ class Gateway:
         """
         require_single_choice(request)
         resolved = self.response_store.resolve(limit_to_one_call(request))
-        complete = self._with_function_tools(resolved.request)
+        complete, unseen = self._with_function_tools(resolved.request)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
@@ -247,17 +253,19 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = compaction.summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors)
+        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors_for)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
-        return _ResponseJob(request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan)
+        return _ResponseJob(
+            request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan, warnings=unseen
+        )
 
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return partial(self._vendor_tools.generate, backend, job.vendor_tools)
+            return partial(self._vendor_tools.generate, backend, job.vendor_tools, self.on_tool_run)
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
@@ -285,7 +293,7 @@ class Gateway:
         if vendor_tools is None or vendor_tools.refused is None:  # else no model is asked
             stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
         planned = () if vendor_tools is None else vendor_tools.warnings
-        stages.append(ClientEventFilter(request, (*warnings, *planned, *edit.warnings)))
+        stages.append(ClientEventFilter(request, (*warnings, *job.warnings, *planned, *edit.warnings)))
         if job.is_summary:
             stages.append(compaction.SealedSummary(self._seal, job.context))
         else:
@@ -296,15 +304,18 @@ class Gateway:
             stages.append(ResponseRecorder(self.response_store, job.client_request, job.resolved))
         return stages
 
-    def _with_function_tools(self, request: Request) -> Request:
-        """The request with its API's own tools as functions, unless it goes to a server of the same API.
+    def _with_function_tools(self, request: Request) -> tuple[Request, tuple[Notice, ...]]:
+        """The request with its API's own tools as functions, unless it goes to a server of the same API; warnings about
+        tools that are left out.
 
         Raises:
             RequestError: An item of such a tool lacks a required field.
+            UnsupportedError: The request needs a tool that the model cannot use.
         """
+        request, warnings = without_screen_tools(request, self._router.first)
         if request.dialect != compaction.DIALECT or (first := self._router.first(request)) is None:
-            return request
-        return request if first.backend.edits_context(first.request) else as_functions(request)
+            return request, warnings
+        return request if first.backend.edits_context(first.request) else as_functions(request), warnings
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""
@@ -339,11 +350,11 @@ class Gateway:
         )
 
     def _request_to_count(self, request: Request) -> Request:
-        request = self._with_function_tools(self.response_store.resolve(request).request)
+        request, _ = self._with_function_tools(self.response_store.resolve(request).request)
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
             request = compaction.summary_request(request) if needs_compaction else request
-        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors)
+        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors_for)
         return request if plan is None else plan.request
 
 

@@ -1,6 +1,6 @@
 """Messages to the model about a rejected call, and to the client if no valid call follows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from dragoman.core.messages import ToolChoice
@@ -28,6 +28,11 @@ def unreadable_call(name: str) -> str:
     """Returns the message about arguments that are not a JSON object."""
     message = "are not a JSON object, so the call was not run. Write the call again."
     return f"The arguments of {_shorten_name(name)} {message}"
+
+
+def wrong_name(name: str, offered: Collection[str], choice: ToolChoice) -> str:
+    """Returns the message about a call of a tool that is not offered, or that the choice does not allow."""
+    return wrong_choice(choice) if name in offered else unknown_tool(name, offered)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> str:

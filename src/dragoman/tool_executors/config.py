@@ -28,6 +28,9 @@ class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     )
     max_results: Annotated[int, setting("Maximum results of a search.", ge=1, le=50)] = 8
     timeout_s: Annotated[float, setting("Timeout of a search, in seconds.", gt=0)] = 15.0
+    models: Annotated[
+        tuple[str, ...], setting("Patterns of the models that may search, such as `qwen*`; empty: all.")
+    ] = ()
 
 
 class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -62,6 +65,9 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_bytes: Annotated[int, setting("Maximum bytes of a page, decompressed.", ge=1000)] = 5_000_000
     max_redirects: Annotated[int, setting("Maximum redirects of a fetch; each is checked.", ge=0, le=20)] = 5
     timeout_s: Annotated[float, setting("Timeout of a fetch, with its text extraction, in seconds.", gt=0)] = 20.0
+    models: Annotated[
+        tuple[str, ...], setting("Patterns of the models that may fetch, such as `qwen*`; empty: all.")
+    ] = ()
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -74,5 +80,12 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         120.0
     )
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
+    max_concurrent_calls: Annotated[int, setting("Maximum calls of one reply that run at once.", ge=1, le=100)] = 4
+    max_tokens: Annotated[
+        int, setting("Tokens of all rounds, prompts included, after which no round begins; 0: no limit.", ge=0)
+    ] = 1_000_000
+    max_cost_usd: Annotated[
+        float, setting("Cost of all rounds, in US dollars, after which no round begins; 0: no limit.", ge=0)
+    ] = 0.0
     web_search: WebSearchConfig = WebSearchConfig()
     web_fetch: WebFetchConfig = WebFetchConfig()

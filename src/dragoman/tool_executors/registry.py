@@ -35,11 +35,16 @@ def _web_search(config: ToolsConfig) -> ToolExecutor | None:
             _reject_unused(settings)
             return None
         case "searxng":
-            return _searxng(settings)
+            return _limited(_searxng(settings), settings)
         case "local":
-            return _local(settings)
+            return _limited(_local(settings), settings)
     hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+
+
+def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
+    executor.timeout_s, executor.models = settings.timeout_s, settings.models
+    return executor
 
 
 def _reject_unused(settings: WebSearchConfig) -> None:
@@ -95,7 +100,9 @@ def _http(settings: WebFetchConfig) -> ToolExecutor:
             raise ConfigError(f"expected a host name, got {quote(entry)} - at tools.web_fetch.allowed_hosts")
     from dragoman.tool_executors.web_fetch import WebFetch
 
-    return WebFetch(settings)
+    executor = WebFetch(settings)
+    executor.models = settings.models
+    return executor
 
 
 def _is_network(entry: str) -> bool:

@@ -17,12 +17,13 @@ from dragoman.core.messages import Message, Part, Request, Text, ToolResult, Usa
 from dragoman.text import json_cursor
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
 
-_OPAQUE: Final = "dragoman.text.1."
+OPAQUE_PREFIX: Final = "dragoman.text.1."
+"""Beginning of every opaque text."""
 
 
 def opaque(text: str) -> str:
     """Returns the text in a form that clients send back unread. It is not encrypted."""
-    return _OPAQUE + base64.urlsafe_b64encode(text.encode()).decode()
+    return OPAQUE_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def read_opaque(value: str) -> str | None:
@@ -30,7 +31,7 @@ def read_opaque(value: str) -> str | None:
     if not is_opaque(value):
         return None
     try:
-        return base64.b64decode(value[len(_OPAQUE) :], b"-_", validate=True).decode()
+        return base64.b64decode(value[len(OPAQUE_PREFIX) :], b"-_", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
 
@@ -42,7 +43,7 @@ def no_events(call: VendorToolCall, result: ToolRunResult | None = None) -> list
 
 def is_opaque(value: str) -> bool:
     """Returns whether the value looks like one that `opaque` returned."""
-    return value.startswith(_OPAQUE)
+    return value.startswith(OPAQUE_PREFIX)
 
 
 def unchanged(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -79,6 +80,8 @@ class VendorToolCodec:
     """Texts can name the sources that they mention, as `url_citation`."""
     counts_together: bool = False
     """`max_uses` limits the calls of all tools together."""
+    has_citations: bool = False
+    """Texts can name the sources that they quote, as `web_search_result_location`."""
     shows_calls: bool = True
     """Calls are parts of a response, so they separate the texts around them."""
 

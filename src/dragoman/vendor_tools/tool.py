@@ -10,6 +10,7 @@ runs the calls, and `tool_executors` contains the executors.
 
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
@@ -205,7 +206,7 @@ def unavailable_message(tool: VendorTool) -> str:
     label = LABELS.get(tool.kind, tool.kind)
     what = f"This gateway has no {label}, so the tool {tool.declared} was not run and there are no results."
     if tool.kind in SETTINGS:
-        return f"{what} To enable it, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
+        return f"{what} To enable it for this model, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
     return f"{what} It is run by the API's vendor only: use a model of that vendor, or leave the tool out."
 
 
@@ -234,6 +235,15 @@ class ToolExecutor(ABC):
     """What the tool does, for the model."""
     parameters: JsonText = ANY_ARGUMENTS
     """JSON Schema of its arguments."""
+    timeout_s: float | None = None
+    """Time limit of one call, in seconds; None: only that of the response."""
+    models: Sequence[str] = ()
+    """Patterns of the models that may use it, such as `qwen*`; empty: all."""
+
+    def admits(self, *names: str) -> bool:
+        """Returns whether a model with one of these names may use it."""
+        patterns = [pattern.lower() for pattern in self.models]
+        return not patterns or any(fnmatchcase(name.lower(), pattern) for name in names for pattern in patterns)
 
     def function(self, tool: VendorTool) -> Tool:
         """Returns the declared tool as a function for the model."""

@@ -45,6 +45,9 @@ _PARSED_FIELDS: Final = frozenset(
         *(
             "about_namespace",
             "detail",
+            "display_height_px",
+            "display_width_px",
+            "enable_zoom",
             "functions",
             "in_field",
             "in_item",

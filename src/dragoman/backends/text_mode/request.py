@@ -144,6 +144,9 @@ def text_reader(
         used_ids=call_ids(request),
         enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
     )
+    if tools and context.unavailable_tools:
+        offered = {tool.name for tool in tools}
+        tools = (*tools, *(Tool(name) for name in context.unavailable_tools if name not in offered))
     return ReplyReader(format, tools, new_id=context.new_id, options=options)
 
 

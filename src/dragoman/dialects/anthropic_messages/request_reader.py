@@ -307,7 +307,7 @@ def _tool(cursor: Cursor) -> Tool:
         )
     if kind != "custom":
         tool_name = fields.string("name")
-        if (run := client_tool(kind, tool_name)) is not None:
+        if (run := client_tool(kind, tool_name, cursor.fields())) is not None:
             return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.remaining()})
         return Tool(tool_name, kind=kind, extra=cursor.fields().remaining())
     fields = cursor.fields()

@@ -237,4 +237,5 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     count_uses=_count_uses,
     options=frozenset({_SERVERS}),
     can_pause=True,
+    has_citations=True,
 )

@@ -9,19 +9,15 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
-import logging
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.collect import collect
-from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
     Detail,
@@ -38,46 +34,27 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
-from dragoman.core.response_details import ANNOTATIONS
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
-from dragoman.vendor_tools.citations import url_citations
+from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
+from dragoman.vendor_tools.citations import result_citations, url_citations
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
-    SearchHit,
-    ToolExecutor,
-    ToolRunObserver,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
     error_result,
-    page_result,
-    search_result,
     unavailable_message,
 )
 
-log = logging.getLogger("dragoman.gateway.vendor_tools")
-
-MAX_ROUNDS: Final = 8
-TIMEOUT_S: Final = 120.0
-MAX_RESULT_CHARS: Final = 20_000
 _BETWEEN: Final = "\n\n"
 """Text between the texts of two rounds, where nothing else separates them."""
-_CUT: Final = "\n[…]"
 
 
 @dataclass(frozen=True, slots=True)
-class VendorToolRunner:
+class VendorToolRunner(ToolRunSettings):
     """Runs vendor tools for all responses of a gateway."""
-
-    executors: Mapping[str, ToolExecutor]
-    """By kind of tool."""
-    max_rounds: int = MAX_ROUNDS
-    """Maximum responses of the model to one request."""
-    timeout_s: float = TIMEOUT_S
-    """Time after which no further round begins and no call runs on."""
-    max_result_chars: int = MAX_RESULT_CHARS
-    """Maximum characters of a result."""
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -90,13 +67,19 @@ class VendorToolRunner:
             await executor.close()
 
     async def generate(
-        self, backend: Backend, plan: VendorToolPlan, request: Request, context: ExchangeContext
+        self,
+        backend: Backend,
+        plan: VendorToolPlan,
+        on_run: OnToolRun | None,
+        request: Request,
+        context: ExchangeContext,
     ) -> EventStream:
         """Yields the events of the whole response.
 
         Args:
             backend: The backend that is asked.
             plan: What the gateway does about the tools.
+            on_run: Is called after each run of a tool.
             request: The request for the backend.
             context: The exchange.
 
@@ -106,7 +89,9 @@ class VendorToolRunner:
         if plan.refused is not None:
             yield _refusal(plan, plan.refused, request, context)
             return
-        response = _Response(self, plan, context)
+        if missing := tuple(name for name in plan.tools if name not in plan.run):
+            context = replace(context, unavailable_tools=missing)
+        response = _Response(self, plan, context, on_run)
         while True:
             turn = response.begin_round()
             async with aclosing(context.generate(backend, request)) as batches:
@@ -119,12 +104,13 @@ class VendorToolRunner:
                 yield [*response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
-            for call in turn.calls:
-                if events := plan.codec.begin(call):
-                    yield events
-                results.append(await response.run(call))
-                if events := plan.codec.finish(call, results[-1]):
-                    yield events
+            async with response.calls.running(turn.calls) as runs:
+                for call, run in zip(turn.calls, runs, strict=True):
+                    if events := plan.codec.begin(call):
+                        yield events
+                    results.append(await run)
+                    if events := plan.codec.finish(call, results[-1]):
+                        yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
@@ -149,12 +135,12 @@ def _refusal(plan: VendorToolPlan, tool: VendorTool, request: Request, context: 
 class _Response:
     """The state of one response over all rounds."""
 
-    def __init__(self, runner: VendorToolRunner, plan: VendorToolPlan, context: ExchangeContext) -> None:
-        self.plan, self.context, self._runner = plan, context, runner
-        self._deadline = asyncio.get_running_loop().time() + runner.timeout_s
+    def __init__(
+        self, settings: ToolRunSettings, plan: VendorToolPlan, context: ExchangeContext, on_run: OnToolRun | None
+    ) -> None:
+        self.plan, self.context, self._settings = plan, context, settings
+        self.calls = CallRunner(settings, plan, context, on_run)
         self.rounds = 0
-        self.uses = Counter[str]()
-        """Calls by kind of tool."""
         self.client_calls = 0
         self.earlier_usage = Usage()
         """Of the rounds before the present one."""
@@ -162,7 +148,6 @@ class _Response:
         """Of all rounds so far, if the backend reports it."""
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
-        self._hits: list[SearchHit] = []
         self._chars = 0
         """Characters of text in the rounds before the present one."""
 
@@ -178,10 +163,13 @@ class _Response:
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
         codec = self.plan.codec
-        if not self._hits or not codec.has_annotations:
+        if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
             return []
         text = turn.last_text(across_blocks=not codec.shows_calls)
-        found = url_citations(text, 0 if codec.shows_calls else self._chars, self._hits)
+        if codec.has_citations:
+            cited = result_citations(text, self.calls.hits)
+            return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
+        found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
         return [Detail(ANNOTATIONS, found)] if found else []
 
     def begin_round(self) -> "_Round":
@@ -189,64 +177,34 @@ class _Response:
         self.earlier_usage = self.usage or Usage()
         return _Round(self, is_first=self.rounds == 1)
 
-    async def run(self, call: VendorToolCall) -> ToolRunResult:
-        """Runs a call within all limits; its problems are results."""
-        kind, most = call.tool.kind, call.tool.max_uses
-        executor = self._runner.executors.get(kind)
-        if executor is None:
-            return error_result("unavailable")
-        used = self.uses.total() if self.plan.codec.counts_together else self.uses[kind]
-        if most is not None and used >= most:
-            return error_result("max_uses_exceeded")
-        self.uses[kind] += 1
-        observer: object = self.context.observer
-        run = partial(self._run, executor, call)
-        if isinstance(observer, ToolRunObserver):
-            run = partial(observer.run_tool, kind, call.arguments, run)
-        result = await run()
-        self._hits += result.hits
-        return result
-
-    async def _run(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
-        kind = call.tool.kind
-        conversation = [*self.plan.request.messages, *self.plan.rounds]
-        if (code := executor.refusal(call, conversation)) is not None:
-            return error_result(code)
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                result = await executor.run(call)
-        except TimeoutError:
-            log.warning("a call of %s was ended: the response took more than %g s", kind, self._runner.timeout_s)
-            return error_result("unavailable")
-        except RemoteError as error:
-            log.warning("a call of %s failed: %s", kind, loggable_message(error))
-            return error_result("unavailable")
-        limit = self._runner.max_result_chars
-        if result.hits:
-            return search_result(result.hits, limit)
-        if result.page is not None:
-            return page_result(result.page, limit)
-        return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
-
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
         usage = self._counted_usage()
         if turn.has_client_calls or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
-        limit = ""
-        if self.rounds >= self._runner.max_rounds:
-            limit = f"{self._runner.max_rounds} rounds"
-        elif asyncio.get_running_loop().time() >= self._deadline:
-            limit = f"{self._runner.timeout_s:g} s"
+        limit = self._reached_limit()
         if not limit:
             self._chars += len(turn.last_text(across_blocks=True))
             return None
         message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
         return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
 
+    def _reached_limit(self) -> str:
+        """Returns the limit that allows no further round; "" if there is none."""
+        settings, usage = self._settings, self.usage or Usage()
+        if self.rounds >= settings.max_rounds:
+            return f"{settings.max_rounds} rounds"
+        if asyncio.get_running_loop().time() >= self.calls.deadline:
+            return f"{settings.timeout_s:g} s"
+        if 0 < settings.max_tokens <= usage.input_tokens + usage.output_tokens:
+            return f"{settings.max_tokens} tokens"
+        if 0 < settings.max_cost_usd <= (usage.cost_usd or 0.0):
+            return f"{settings.max_cost_usd:g} US dollars"
+        return ""
+
     def _counted_usage(self) -> list[AnyEvent]:
-        return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.uses))]
+        return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.calls.uses))]
 
     def total_usage(self, usage: Usage) -> Usage:
         """Returns the usage of all rounds, given that of the present one."""
@@ -254,7 +212,7 @@ class _Response:
         self.usage = (
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
-        return self.plan.codec.count_uses(self.usage, self.uses)
+        return self.plan.codec.count_uses(self.usage, self.calls.uses)
 
 
 def _limited(plan: VendorToolPlan) -> FinishReason:

@@ -1,6 +1,6 @@
 """Decides whether the upstream server or the gateway runs the vendor's tools of a request, or whether both cannot.
 
-the server is the vendor's own             the request is sent as it is
+the server is the vendor's own             the request is sent as it is; results that the gateway wrote are text
 a server of the client's API, which        tools with an executor become functions, others are sent as they are
   may run vendor tools
 any other backend                          tools with an executor become functions, others are left out
@@ -18,6 +18,7 @@ from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
+from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
 from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
@@ -52,14 +53,16 @@ class VendorToolPlan(NamedTuple):
 
 
 def plan_vendor_tools(
-    request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
+    request: Request,
+    find_route: Callable[[Request], ModelRoute | None],
+    executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
     Args:
         request: The complete request.
         find_route: Returns the preferred backend; None: there is none now.
-        executors: What the gateway can run, by kind of tool.
+        executors_for: Returns what a model of these names may have run, by kind of tool.
 
     Raises:
         RequestError: The options of a tool are invalid.
@@ -69,18 +72,21 @@ def plan_vendor_tools(
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
     if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
         return None
+    executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
-        return None
+        return _with_text_history(request, codec)
     declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
-    messages = codec.as_functions(request.messages)
     if support is None:
         others = []  # the server may run them
-    if not (run or others) and (support is None or all(map(_same, messages, request.messages))):
+        if not run:
+            return _with_text_history(request, codec)
+    messages = codec.as_functions(own_history.without_citations(request.messages))
+    if not (run or others) and all(map(_same, messages, request.messages)):
         return None
     missing = {tool.name: tool for tool in others}
     refused = _refused(request, others, is_alone=not run and not clients)
@@ -93,6 +99,14 @@ def plan_vendor_tools(
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
     return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused, warnings)
+
+
+def _with_text_history(request: Request, codec: VendorToolCodec) -> VendorToolPlan | None:
+    """Returns the plan for a server that runs the tools itself; None: the gateway wrote nothing in the conversation."""
+    messages = own_history.as_text(request.messages, codec.as_functions)
+    if all(map(_same, messages, request.messages)):
+        return None
+    return VendorToolPlan(codec, replace(request, messages=messages), {}, [])
 
 
 def _concerns(request: Request, codec: VendorToolCodec) -> bool:

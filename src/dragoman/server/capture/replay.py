@@ -8,6 +8,7 @@ code, settings or chunk boundaries, and from nothing else.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -61,6 +62,8 @@ class Replay(CaptureRecorder):
         request, summary = captured.json("request.json"), captured.json("summary.json")
         super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
         self._captured, self._cut, self._seed = captured, cut, seed
+        self._runs_left: list[dict[str, Any]] | None = None
+        """Captured runs of tools that were not replayed; None: not read yet."""
         self._summary = summary
         self._context_fields = summary.get("context", {})
         self._client_left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
@@ -113,15 +116,20 @@ class Replay(CaptureRecorder):
 
     async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
         """Returns the captured result; no tool is run."""
-        return await super().run_tool(kind, arguments, self._captured_result)
+        return await super().run_tool(kind, arguments, partial(self._captured_result, kind, arguments))
 
-    async def _captured_result(self) -> ToolRunResult:
-        number = len(self.tool_runs)
-        lines = self._captured.lines(TOOL_RUNS)
-        if number >= len(lines):
+    async def _captured_result(self, kind: str, arguments: JsonText) -> ToolRunResult:
+        """Returns the next result of the same call; runs of one response end in any order, and are captured in it."""
+        if self._runs_left is None:
+            self._runs_left = self._captured.lines(TOOL_RUNS)
+        if not (left := self._runs_left):
+            number = len(self.tool_runs)
             raise BackendUnavailableError(f"the replay runs more tools than were captured: {number} in {TOOL_RUNS}")
+        same = (line for line in left if (line.get("kind"), line.get("arguments")) == (kind, arguments))
+        chosen = next(same, left[0])
+        left.remove(chosen)
         try:
-            return msgspec.convert(lines[number]["result"], ToolRunResult)
+            return msgspec.convert(chosen["result"], ToolRunResult)
         except (KeyError, msgspec.ValidationError) as e:
             raise ConfigError(f"{self._captured.name} is not a capture: {TOOL_RUNS} has an invalid line: {e}") from None
 
@@ -137,7 +145,7 @@ class Replay(CaptureRecorder):
         for tool, own in self._declared_tools():
             if tool.kind in ran or (tool.name in functions and tool.name not in own):
                 run[tool.kind] = CapturedTool(functions.get(tool.name, Tool(tool.name)))
-        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count))
+        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count), max_tokens=0)
 
     def _declared_tools(self) -> list[tuple[VendorTool, set[str]]]:
         """Returns the vendor's tools of the request, each with the names of the client's own functions."""
