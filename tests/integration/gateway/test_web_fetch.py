@@ -105,6 +105,50 @@ async def test_model_reads_past_page_again(stream: bool) -> None:
     assert [message.role for message in asked[2].messages] == ["user", "assistant", "tool", "assistant", "user"]
 
 
+@pytest.mark.parametrize(
+    ("source", "text"),
+    [
+        ({"type": "text", "media_type": "text/plain", "data": PAGE}, PAGE),
+        ({"type": "base64", "media_type": "application/pdf", "data": "JVBERi0="}, "content of this page is not text"),
+    ],
+)
+async def test_page_that_vendor_fetched_is_read_by_any_model(source: dict[str, str], text: str) -> None:
+    asked: list[v.Request] = []
+    document = {"type": "document", "source": source, "title": "News", "citations": {"enabled": True}}
+    result = {"type": "web_fetch_result", "url": "https://example.com/", "content": document, "retrieved_at": None}
+    past = [
+        {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_fetch", "input": {"url": "https://example.com/"}},
+        {"type": "web_fetch_tool_result", "tool_use_id": "srvtoolu_1", "content": result},
+    ]
+    history = [
+        *about("https://example.com/")["messages"],
+        {"role": "assistant", "content": past},
+        {"role": "user", "content": "Thanks."},
+    ]
+    async with asking(scripted([TextDelta("Bye.")], asked=asked)) as http:
+        await messages(http, False, messages=history)
+    (read,) = results_of(asked[0])
+    assert text in read
+    assert "News\nhttps://example.com/" in read
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"max_content_tokens": 0},
+        {"url_sources": {"user_input": {"type": "some"}}},
+        {"url_sources": {"client_tool_results": {"type": "only", "tools": [{"type": "tool_reference"}]}}},
+        {"url_sources": []},
+    ],
+)
+async def test_invalid_options_are_rejected(options: dict[str, Any]) -> None:
+    async with pages_with() as pages, asking(scripted(asked=[]), fetching(pages)) as http:
+        asked = body("anthropic_messages", False, **tools(**options), **about(pages.url("/news")))
+        answer = await http.post("/v1/messages", json=asked)
+    assert answer.status_code == 400
+    assert next(iter(options)) in answer.json()["error"]["message"]
+
+
 @each_stream
 async def test_url_of_model_is_not_fetched(stream: bool) -> None:
     """A page could make the model send what it knows in a URL."""
