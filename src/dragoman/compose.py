@@ -138,6 +138,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tools.max_concurrent_calls,
         tools.max_tokens,
         tools.max_cost_usd,
+        tools.search_above,
     )
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from dragoman.core.messages import ToolChoice
+from dragoman.core.messages import JsonText, ToolChoice
 from dragoman.guard.validation.violations import MAX_VALUE_CHARS, Violation, quote_value
 
 MAX_REPORTED_VIOLATIONS: Final = 5
@@ -13,6 +13,7 @@ MAX_NAMES: Final = 40
 MAX_NAMES_CHARS: Final = 2000
 """Characters of all listed names; no API allows a tool name of more than 128."""
 
+MAX_SCHEMA_CHARS: Final = 4000
 
 VALID_CALL: Final = "This call is right, and is made. Do not make it again."
 """The result of a valid call while another call of the same response is rejected."""
@@ -22,6 +23,11 @@ def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:
     """Returns the message about arguments that do not match the schema."""
     problems = "; ".join(violation.message for violation in violations[:MAX_REPORTED_VIOLATIONS])
     return f"{problems}. The call was not run. Call {_shorten_name(name)} again, with arguments that are right."
+
+
+def schema_of(parameters: JsonText) -> str:
+    """Returns the message about the schema of a tool that the model may not have seen; "" if it is too long."""
+    return f"JSON Schema of its arguments: {parameters}" if len(parameters) <= MAX_SCHEMA_CHARS else ""
 
 
 def unreadable_call(name: str) -> str:

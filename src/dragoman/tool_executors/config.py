@@ -87,5 +87,13 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_cost_usd: Annotated[
         float, setting("Cost of all rounds, in US dollars, after which no round begins; 0: no limit.", ge=0)
     ] = 0.0
+    search_above: Annotated[
+        int,
+        setting(
+            "Number of tools above which the model has to find them by a search, at the cost of a round; 0: never "
+            "(docs/vendor-tools.md).",
+            ge=0,
+        ),
+    ] = 0
     web_search: WebSearchConfig = WebSearchConfig()
     web_fetch: WebFetchConfig = WebFetchConfig()

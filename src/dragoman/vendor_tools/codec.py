@@ -6,7 +6,7 @@ them as opaque text (`opaque`), as the vendor's own is in its `encrypted_content
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -46,9 +46,14 @@ def is_opaque(value: str) -> bool:
     return value.startswith(OPAQUE_PREFIX)
 
 
-def unchanged(messages: Sequence[Message]) -> tuple[Message, ...]:
+def unchanged(request: Request) -> tuple[Message, ...]:
     """Returns the messages, for an API without vendor's blocks in its history."""
-    return tuple(messages)
+    return request.messages
+
+
+def no_tools(request: Request) -> tuple[str, ...]:
+    """Returns no names, for an API without tool searches."""
+    return ()
 
 
 def only_usage(usage: Usage, uses: Mapping[str, int]) -> Usage:
@@ -68,8 +73,10 @@ class VendorToolCodec:
     """Returns the events of its result."""
     reported_kinds: frozenset[str] = field(default_factory=frozenset)
     """Kinds of tools for which the API has a block that says that the call failed."""
-    as_functions: Callable[[Sequence[Message]], tuple[Message, ...]] = unchanged
+    as_functions: Callable[[Request], tuple[Message, ...]] = unchanged
     """Returns the messages with past calls of such tools as calls of functions, with their results."""
+    found_tools: Callable[[Request], Iterable[str]] = no_tools
+    """Returns the names of the tools that past tool searches have found, of the client or of the vendor."""
     count_uses: Callable[[Usage, Mapping[str, int]], Usage] = only_usage
     """Adds the number of calls, by kind, to the usage of a response."""
     options: frozenset[str] = frozenset()
@@ -79,7 +86,7 @@ class VendorToolCodec:
     has_annotations: bool = False
     """Texts can name the sources that they mention, as `url_citation`."""
     counts_together: bool = False
-    """`max_uses` limits the calls of all tools together."""
+    """`max_uses` limits the calls of all tools together, except tool searches."""
     has_citations: bool = False
     """Texts can name the sources that they quote, as `web_search_result_location`."""
     shows_calls: bool = True

@@ -12,22 +12,22 @@ from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from dragoman.core.messages import Message, Part, Reasoning, Text, ToolCall, ToolResult, UnknownPart, part_text
+from dragoman.core.messages import Message, Part, Reasoning, Request, Text, ToolCall, ToolResult, UnknownPart, part_text
 from dragoman.core.response_details import CITATIONS
 from dragoman.vendor_tools.codec import OPAQUE_PREFIX, is_opaque
 
-AsFunctions: TypeAlias = Callable[[Sequence[Message]], tuple[Message, ...]]
+AsFunctions: TypeAlias = Callable[[Request], tuple[Message, ...]]
 _PREFIX: Final = OPAQUE_PREFIX.encode()
 
 
-def as_text(messages: Sequence[Message], as_functions: AsFunctions) -> tuple[Message, ...]:
+def as_text(request: Request, as_functions: AsFunctions) -> tuple[Message, ...]:
     """Returns the messages without opaque values of Dragoman; the same objects where there are none.
 
     Args:
-        messages: The conversation.
+        request: The request with the conversation.
         as_functions: Returns messages with calls of vendor tools as calls of functions, as the client's API reads them.
     """
-    return tuple(_as_text(message, as_functions) for message in without_citations(messages))
+    return tuple(_as_text(message, request, as_functions) for message in without_citations(request.messages))
 
 
 def without_citations(messages: Sequence[Message]) -> tuple[Message, ...]:
@@ -40,7 +40,7 @@ def without_citations(messages: Sequence[Message]) -> tuple[Message, ...]:
     )
 
 
-def _as_text(message: Message, as_functions: AsFunctions) -> Message:
+def _as_text(message: Message, request: Request, as_functions: AsFunctions) -> Message:
     if not any(map(_is_result, message.parts)):
         return message
     parts: list[Part] = []
@@ -49,7 +49,8 @@ def _as_text(message: Message, as_functions: AsFunctions) -> Message:
             parts.append(part)
             continue
         run = [parts.pop(), part] if parts and isinstance(parts[-1], UnknownPart) else [part]
-        parts += _texts([inner for each in as_functions([Message("assistant", tuple(run))]) for inner in each.parts])
+        as_calls = as_functions(replace(request, messages=(Message("assistant", tuple(run)),)))
+        parts += _texts([inner for each in as_calls for inner in each.parts])
     return replace(message, parts=tuple(parts))
 
 

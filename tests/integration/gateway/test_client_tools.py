@@ -12,6 +12,7 @@ from support.fake_upstream import RESPONSES, Server, server, whole
 from support.http_client import http_client
 from support.responses_upstream import ANSWERS, gateway
 from support.scripted_backend import serving
+from support.vendor_tools import whole as events_of
 from support.vendor_types import checked, types_of
 
 ARGUMENTS: dict[str, Any] = {
@@ -105,8 +106,11 @@ async def test_client_tool_call_is_returned_as_responses_item(kind: str, mode: s
                 events = [event async for event in stream]
                 streamed = await stream.get_final_response()
             raw = await sdk.responses.with_raw_response.create(**asked)
+        async with http_client(url) as http:
+            strict = await events_of(http, "openai_responses", {**asked, "stream": True})
         sent = json.loads(far.asked[0][2])
     checked(types_of("openai_responses")[1], raw.text, {"store"})
+    assert [item["type"] for item in strict[-1]["response"]["output"]] == [item_type(kind)]
     name = item_type(kind).removesuffix("_call")
     assert mode == "prompt" or [tool["function"]["name"] for tool in sent["tools"]] == [name]
     assert f'"{name}"' in json.dumps(sent).replace("\\", "")
@@ -181,6 +185,16 @@ async def test_responses_upstream_gets_client_tools_unchanged(kind: str) -> None
 
 
 @each_kind
+async def test_responses_server_without_vendor_tools_gets_functions(kind: str) -> None:
+    settings = {"api": "openai_responses", "provider": "llama_cpp"}
+    answer, sent = await sent_to(body={"input": past(kind), "tools": [TOOLS[kind]]}, **settings)
+    assert answer.status_code == 200
+    name = item_type(kind).removesuffix("_call")
+    assert [(tool["type"], tool["name"]) for tool in sent["tools"]] == [("function", name)]
+    assert [item["type"] for item in sent["input"][1:]] == ["function_call", "function_call_output"]
+
+
+@each_kind
 async def test_wrong_arguments_are_reasked(kind: str) -> None:
     bodies = [calling(kind, WRONG[kind]), calling(kind, ARGUMENTS[kind])]
 
@@ -205,3 +219,49 @@ async def test_shell_call_without_action_is_rejected() -> None:
     items = [{"role": "user", "content": "Go."}, {"type": "shell_call", "call_id": "c1"}]
     answer, _ = await sent_to("openai_chat", {"input": items, "tools": [{"type": "shell"}]})
     assert (answer.status_code, answer.json()["error"]["param"]) == (400, "input[1]")
+
+
+SEARCH: dict[str, Any] = {
+    "type": "tool_search",
+    "execution": "client",
+    "description": "Finds tools of connected servers.",
+    "parameters": {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
+}
+FOUND: dict[str, Any] = {
+    "type": "namespace",
+    "name": "crm",
+    "description": "Customers.",
+    "tools": [{"type": "function", "name": "find", "parameters": {"type": "object"}, "defer_loading": True}],
+}
+
+
+@pytest.mark.parametrize("streamed", [False, True])
+async def test_client_runs_its_own_tool_search_and_calls_found_tool(streamed: bool) -> None:
+    """As Codex does: the search is an item of its own, and the found tool is called in its namespace."""
+    bodies = [calling("tool_search", {"query": "customer"}), calling("crm__find", {})]
+    asked: dict[str, Any] = {"model": "m", "tools": [SEARCH], "store": False}
+    replies: list[Any] = []
+    sent: list[Any] = []
+    history: list[Any] = [{"role": "user", "content": "Who is it?"}]
+    for answer in bodies:
+        async with server(whole(200, answer.decode())) as far, serving(gateway(far)) as (_, url):
+            async with openai.AsyncOpenAI(api_key="k", base_url=f"{url}/v1", max_retries=0) as sdk:
+                if streamed:
+                    async with sdk.responses.stream(**asked, input=history) as stream:
+                        reply: Any = await stream.get_final_response()
+                else:
+                    reply = await sdk.responses.create(**asked, input=history)
+            sent.append(json.loads(far.asked[0][2]))
+        (item,) = reply.output
+        replies.append(item)
+        output = {"type": "tool_search_output", "call_id": "c1", "execution": "client", "tools": [FOUND]}
+        history = [*history, item.to_dict(exclude_unset=True), output]
+    search, found = replies
+    assert (search.type, search.execution, search.call_id) == ("tool_search_call", "client", "c1")
+    assert search.arguments == {"query": "customer"}
+    assert (found.type, found.name, found.namespace) == ("function_call", "find", "crm")
+    assert sent[0]["tools"][0]["function"]["description"] == SEARCH["description"]
+    names = [[tool["function"]["name"] for tool in each["tools"]] for each in sent]
+    assert names == [["tool_search"], ["tool_search", "crm__find"]]
+    assert sent[1]["messages"][:1] == sent[0]["messages"]
+    assert '"crm__find"' in str(sent[1]["messages"][-1])

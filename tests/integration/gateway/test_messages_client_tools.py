@@ -14,7 +14,7 @@ from support.fake_upstream import Server, server
 from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
 from support.scripted_backend import serving
-from support.vendor_tools import body, messages
+from support.vendor_tools import blocks, body, messages, whole
 
 PATH: Final = dialects.get("anthropic_messages").path
 SCREEN: Final = {"name": "computer", "display_width_px": 1024, "display_height_px": 768}
@@ -111,11 +111,93 @@ async def test_arguments_of_another_version_are_reasked(kind: str) -> None:
     assert (use["input"], len(far.asked)) == (arguments, 2)
 
 
+TOOLSET: Final = {"type": "computer_toolset_20260801", "configs": {"zoom": {"enabled": False}, "key": {}}}
+MEMBERS: Final[dict[str, dict[str, Any]]] = {
+    "left_click": {"coordinate": [5, 6]},
+    "screenshot": {},
+    "scroll": {"scroll_direction": "up", "scroll_amount": 3},
+    "left_click_drag": {"start_coordinate": [1, 2], "coordinate": [3, 4]},
+    "hold_key": {"text": "ctrl", "duration": 2},
+}
+
+
+@each_stream
+@pytest.mark.parametrize("mode", ["native", "parse"])
+@pytest.mark.parametrize("name", sorted(MEMBERS))
+async def test_members_of_computer_toolset_are_functions(name: str, mode: str, stream: bool) -> None:
+    play = whole_body(200, calling(mode, name, MEMBERS[name]))
+    async with server(play) as far, serving(gateway(far, mode)) as (_, url), http_client(url) as http:
+        reply = await whole(http, "anthropic_messages", body("anthropic_messages", stream, tools=[TOOLSET, OWN]))
+        (use,) = blocks(reply) if stream else reply["content"]
+        assert (use["name"], use["toolset_name"], use["input"]) == (name, "computer", MEMBERS[name])
+        history = [
+            {"role": "user", "content": "Go."},
+            {"role": "assistant", "content": [use]},
+            {"role": "user", "content": [{"type": "tool_result", "tool_use_id": use["id"], "content": "done: 7"}]},
+        ]
+        asked = body("anthropic_messages", stream, tools=[TOOLSET, OWN], messages=history)
+        answer = await http.post(PATH, json=asked)
+        first, second = (json.loads(sent) for _, _, sent in far.asked)
+    assert "content_dropped" not in answer.headers.get("x-dragoman-warnings", "")
+    offered = [tool["function"]["name"] for tool in first["tools"]]
+    assert offered[-1] == "read"
+    assert (len(offered), "zoom" in offered, "key" in offered) == (17, False, True)
+    assert "done: 7" in json.dumps(second["messages"])
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
+@pytest.mark.parametrize("kind", [*TOOLS, "computer_toolset_20260801"])
+async def test_messages_server_without_vendor_tools_gets_functions(kind: str, stream: bool) -> None:
+    """As llama.cpp's Messages API, which would take them for functions without arguments."""
+    tool = {**declared(kind), "cache_control": {"type": "ephemeral"}} if kind in TOOLS else TOOLSET
+    play = whole_body(
+        200, json.dumps({"type": "message", "role": "assistant", "content": [], "stop_reason": "end_turn"})
+    )
+    async with server(play) as far:
+        settings: dict[str, Any] = {"api": "anthropic_messages", "provider": "llama_cpp", "models": ("m",)}
+        gateway = Gateway([HttpBackend("far", HttpConfig(far.url, max_retries=0, auto_probe=False, **settings), {})])
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            await http.post(PATH, json=body("anthropic_messages", stream, tools=[tool]))
+        sent = json.loads(far.asked[0][2])
+    assert all("input_schema" in each and "type" not in each for each in sent["tools"])
+    assert len(sent["tools"]) == (1 if kind in TOOLS else 16)
+    assert kind not in TOOLS or (sent["tools"][0]["name"], "cache_control" in sent["tools"][0]) == (tool["name"], True)
+
+
+async def test_own_tool_replaces_member_of_toolset() -> None:
+    own = {"name": "wait", "input_schema": {"type": "object", "properties": {}}}
+    play = whole_body(200, calling("native", "wait", {}))
+    async with server(play) as far, serving(gateway(far, "native")) as (_, url), http_client(url) as http:
+        (use,), _ = await messages(http, False, tools=[TOOLSET, own])
+        sent = json.loads(far.asked[0][2])
+    assert [tool["function"]["name"] for tool in sent["tools"]].count("wait") == 1
+    assert "toolset_name" not in use
+
+
+async def test_messages_server_gets_declaration_of_toolset() -> None:
+    answer = {
+        "type": "message",
+        "role": "assistant",
+        "content": [{"type": "tool_use", "id": "t1", "name": "screenshot", "toolset_name": "computer", "input": {}}],
+        "stop_reason": "tool_use",
+        "usage": {"input_tokens": 5, "output_tokens": 9},
+    }
+    async with server(whole_body(200, json.dumps(answer))) as far:
+        config = HttpConfig(far.url, api="anthropic_messages", models=("m",), max_retries=0, auto_probe=False)
+        backend = Gateway([HttpBackend("far", config, {}), HttpBackend("other", config, {})])
+        async with serving(backend) as (_, url), http_client(url) as http:
+            (use,), _ = await messages(http, False, tools=[OWN, TOOLSET])
+        sent = json.loads(far.asked[0][2])
+    assert sent["tools"] == [OWN, TOOLSET]
+    assert use["toolset_name"] == "computer"
+
+
 @each_stream
 @pytest.mark.parametrize(
     ("path", "computer", "own"),
     [
         (PATH, declared("computer_20250124"), OWN),
+        (PATH, TOOLSET, OWN),
         (dialects.get("openai_responses").path, {"type": "computer"}, {**OWN, "type": "function"}),
     ],
 )
@@ -128,7 +210,8 @@ async def test_computer_needs_model_that_sees_images(
     async with server(play) as far, serving(gateway(far, "prompt")) as (_, url), http_client(url) as http:
         both = await http.post(path, json=body(api, stream, tools=[computer, own]))
         alone = await http.post(path, json=body(api, stream, tools=[computer]))
-        choice = {"type": "tool", "name": "computer"} if path == PATH else {"type": "computer"}
+        name = "screenshot" if computer is TOOLSET else "computer"
+        choice = {"type": "tool", "name": name} if path == PATH else {"type": "computer"}
         forced = await http.post(path, json=body(api, stream, tools=[computer, own], tool_choice=choice))
     assert both.status_code == 200
     assert f"content_dropped: {computer['type']}" in both.headers["x-dragoman-warnings"]

@@ -13,13 +13,13 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from support.gateway import DEADLINE_S
 from support.scenarios import call
 from support.scripted_backend import Script, Scripted
 from support.vendor_tools import ONLY, asking, body, items, messages, scripted, whole
 
 SEARCH: Final = ONLY["anthropic_messages"]
 PATH: Final = dialects.get("anthropic_messages").path
-DEADLINE_S: Final = 10
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 Run = Callable[[str], Awaitable[None]]
 

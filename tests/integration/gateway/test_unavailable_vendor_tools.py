@@ -49,7 +49,6 @@ async def test_messages_search_alone_gets_error_block(stream: bool, choice: dict
     [
         ("web_fetch_20250910", "web_fetch", "web_fetch"),
         ("code_execution_20250825", "code_execution", "code_execution"),
-        ("tool_search_tool_regex_20251119", "tool_search_tool_regex", "tool_search"),
     ],
 )
 async def test_other_messages_tools_get_error_blocks(stream: bool, type: str, name: str, kind: str) -> None:

@@ -33,6 +33,7 @@ from dragoman.core.messages import (
     Tool,
     ToolChoice,
     ToolResult,
+    tools_before_conversation,
 )
 from dragoman.parsing.format import Format
 from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
@@ -49,7 +50,8 @@ _MEDIA_NAMES: Final[dict[type, str]] = {Image: "images", Audio: "audio", Documen
 
 def for_parse_mode(request: Request) -> Request:
     """Returns the request to a server whose text is parsed here."""
-    return replace(request, stop=(), stream=True, stream_usage=True)
+    tools = tools_before_conversation(request.tools)
+    return replace(request, tools=tools, stop=(), stream=True, stream_usage=True)
 
 
 def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[Notice, ...]]:

@@ -2,8 +2,7 @@
 
 They are offered as functions with the schemas below, so that any model can call them; calls and results are the same as
 for other tools. A computer tool needs a model that sees images (`gateway/vendor_tools/screen_tools.py`). Tools that the
-vendor runs itself (`web_search_…`, `code_execution_…`) are not included, nor are the toolsets for computers and
-browsers, whose calls have other blocks.
+vendor runs itself (`web_search_…`, `code_execution_…`) are not included, nor is the toolset for browsers.
 
 Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/bash-tool, …/text-editor-tool, …/memory-tool and
 …/computer-use-tool (2026-11).
@@ -13,9 +12,12 @@ import json
 import re
 from typing import Any, Final
 
-from dragoman.core.messages import Tool
+from msgspec.structs import replace
+
+from dragoman.core.messages import Request, Tool
 from dragoman.text.json_cursor import Fields
 
+NAME: Final = "anthropic_messages"
 _TYPE: Final = re.compile(r"(bash|text_editor|memory|computer)_(\d{8})")
 _BASH: Final = {
     "command": {"type": "string", "description": "The command to run; required unless restart is true."},
@@ -74,6 +76,18 @@ _NEWER_POINTER: Final = {
     "duration": {"type": "number", "description": "For wait and hold_key: seconds."},
 }
 _ZOOM: Final = {"region": _integers(4, "For zoom: [x0, y0, x1, y1], the part of the screen to show enlarged.")}
+
+
+def as_functions(request: Request) -> Request:
+    """Returns the request with such tools as any other function, for a server of this API that does not know them."""
+    tools = tuple(_as_function(tool) for tool in request.tools)
+    return request if tools == request.tools else replace(request, tools=tools)
+
+
+def _as_function(tool: Tool) -> Tool:
+    if tool.kind != "function" or "type" not in tool.extra:
+        return tool
+    return replace(tool, extra={name: raw for name, raw in tool.extra.items() if name == "cache_control"})
 
 
 def client_tool(type: str, name: str, options: Fields) -> Tool | None:

@@ -3,6 +3,7 @@
     tools      {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
     response   {"type": "server_tool_use", "id": "srvtoolu_…", "name": "web_search", "input": {…}}
                {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_…", "content": […] or an error}
+               {"type": "tool_search_tool_result", …, "content": {…, "tool_references": [{"tool_name": …}]}}
 
 To add a kind of tool, add its versions to `_VERSIONS` and its result to `_RESULTS`.
 
@@ -11,14 +12,14 @@ Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import msgspec
 from msgspec import Raw
 
 from dragoman.core.events import AnyEvent, VendorBlock
-from dragoman.core.messages import Message, Request, Tool, ToolCall, UnknownPart, Usage
+from dragoman.core.messages import Message, Request, Tool, ToolCall, ToolResult, UnknownPart, Usage
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque
 from dragoman.vendor_tools.tool import (
@@ -31,12 +32,17 @@ from dragoman.vendor_tools.tool import (
     error_text,
     page_text,
     search_text,
+    tools_text,
 )
 
 NAME: Final = "anthropic_messages"
 _CALL: Final = "server_tool_use"
 _CALL_ID: Final = "srvtoolu_"
-_VERSIONS: Final = re.compile(r"(web_search|web_fetch|code_execution|tool_search)(?:_tool_regex|_tool_bm25)?_\d{8}")
+_VERSIONS: Final = re.compile(
+    r"(?:(web_search|web_fetch|code_execution)|(tool_search)_tool_(regex|bm25))_\d{8}|(tool_search)_tool_(regex|bm25)"
+)
+_FOUND: Final = "tool_search_tool_search_result"
+_REFERENCE: Final = "tool_reference"
 _SERVERS: Final = "mcp_servers"
 
 
@@ -46,10 +52,12 @@ class _ResultBlock(NamedTuple):
     type: str
     write: Callable[[VendorTool, ToolRunResult], object]
     """Returns its `content`, unless the call failed."""
-    read: Callable[[Cursor], str]
-    """Returns what the model reads of a `content`, unless the call failed."""
+    read: Callable[[Cursor, Mapping[str, Tool]], str]
+    """Returns what the model reads of a `content`, unless the call failed; it also gets the client's tools by name."""
     common_errors: bool = False
     """It has an error code for calls beyond `max_uses`."""
+    has_message: bool = False
+    """An error has a text."""
 
 
 def _hits(tool: VendorTool, result: ToolRunResult) -> object:
@@ -65,7 +73,7 @@ def _hits(tool: VendorTool, result: ToolRunResult) -> object:
     ]
 
 
-def _read_hits(content: Cursor) -> str:
+def _read_hits(content: Cursor, tools: Mapping[str, Tool]) -> str:
     hits = []
     for item in content.items():
         fields = item.fields()
@@ -90,7 +98,7 @@ def _page(tool: VendorTool, result: ToolRunResult) -> object:
     }
 
 
-def _read_page(content: Cursor) -> str:
+def _read_page(content: Cursor, tools: Mapping[str, Tool]) -> str:
     fields = content.fields()
     document = fields.require("content").fields()
     source = document.require("source").fields()
@@ -103,15 +111,28 @@ def _nothing(tool: VendorTool, result: ToolRunResult) -> object:
     return {}
 
 
-def _json(content: Cursor) -> str:
+def _json(content: Cursor, tools: Mapping[str, Tool]) -> str:
     return content.text
+
+
+def _references(tool: VendorTool, result: ToolRunResult) -> object:
+    return {"type": _FOUND, "tool_references": [{"type": _REFERENCE, "tool_name": t.name} for t in result.tools]}
+
+
+def _read_references(content: Cursor, tools: Mapping[str, Tool]) -> str:
+    return tools_text([tools[name] for name in _referenced(content) if name in tools])
+
+
+def _referenced(content: Cursor) -> list[str]:
+    items = content.fields().items("tool_references") if content.kind == "object" else []
+    return [item.fields().string("tool_name") for item in items]
 
 
 _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
     "web_fetch": _ResultBlock("web_fetch_tool_result", _page, _read_page, common_errors=True),
     "code_execution": _ResultBlock("code_execution_tool_result", _nothing, _json),
-    "tool_search": _ResultBlock("tool_search_tool_result", _nothing, _json),
+    "tool_search": _ResultBlock("tool_search_tool_result", _references, _read_references, has_message=True),
 }
 _KIND_OF_BLOCK: Final = {block.type: kind for kind, block in _RESULTS.items()}
 
@@ -130,16 +151,17 @@ def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> Vend
     options = Fields(dict(tool.extra), f"$.tools[{number}]", Raw(b"{}"))
     location = options.object("user_location")
     return VendorTool(
-        match[1],
-        tool.name or match[1],
+        kind := match[1] or match[2] or match[4],
+        tool.name or kind,
         tool.kind,
         options.integer("max_uses", minimum=1),
         tuple(item.string() for item in options.items("allowed_domains")),
         tuple(item.string() for item in options.items("blocked_domains")),
         location,
-        options.integer("max_content_tokens", minimum=1),
-        _citations(options),
-        _url_sources(options, server_names),
+        max_content_tokens=options.integer("max_content_tokens", minimum=1),
+        citations=_citations(options),
+        url_sources=_url_sources(options, server_names),
+        by_pattern="regex" in (match[3], match[5]),
     )
 
 
@@ -179,15 +201,30 @@ def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
     content = block.write(call.tool, result)
     if result.error is not None:
         code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
-        content = {"type": f"{block.type}_error", "error_code": code}
+        message = {"error_message": result.text} if block.has_message else {}
+        content = {"type": f"{block.type}_error", "error_code": code, **message}
     written = {"type": block.type, "tool_use_id": _CALL_ID + call.id, "content": content}
     return [VendorBlock(NAME, block.type, encode(written))]
 
 
-def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    if not any(_has_calls(message) for message in messages):
-        return tuple(messages)
-    return tuple(each for message in messages for each in (_split(message) if _has_calls(message) else (message,)))
+def _as_functions(request: Request) -> tuple[Message, ...]:
+    if not any(map(_has_calls, request.messages)):
+        return request.messages
+    tools = {tool.name: tool for tool in request.tools if tool.kind == "function"}
+    out: list[Message] = []
+    for message in request.messages:
+        out += _split(message, tools) if _has_calls(message) else [message]
+    return tuple(out)
+
+
+def _found_tools(request: Request) -> Iterator[str]:
+    """Yields names in the results of the vendor's tool search and of the client's own."""
+    for part in (part for message in request.messages for part in message.parts):
+        if isinstance(part, ToolResult):
+            found = (each for each in part.parts if isinstance(each, UnknownPart) and each.type == _REFERENCE)
+            yield from (Cursor(each.raw, each.path).fields().string("tool_name") for each in found)
+        elif isinstance(part, UnknownPart) and _KIND_OF_BLOCK.get(part.type) == "tool_search":
+            yield from _referenced(Cursor(part.raw, part.path).fields().require("content"))
 
 
 def _has_calls(message: Message) -> bool:
@@ -196,7 +233,7 @@ def _has_calls(message: Message) -> bool:
     )
 
 
-def _split(message: Message) -> list[Message]:
+def _split(message: Message, tools: Mapping[str, Tool]) -> list[Message]:
     turn = TurnBuilder(message)
     for part in message.parts:
         if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _KIND_OF_BLOCK):
@@ -208,14 +245,17 @@ def _split(message: Message) -> list[Message]:
             turn.add(ToolCall(fields.require("id").string(), fields.require("name").string(), arguments))
         else:
             content = fields.require("content")
-            code = _error_code(content)
-            text = error_text(code) if code else _RESULTS[_KIND_OF_BLOCK[part.type]].read(content)
-            turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(code))
+            error = _error(content)
+            text = error or _RESULTS[_KIND_OF_BLOCK[part.type]].read(content, tools)
+            turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(error))
     return turn.messages()
 
 
-def _error_code(content: Cursor) -> str:
-    return content.fields().string("error_code") if content.kind == "object" else ""
+def _error(content: Cursor) -> str:
+    """Returns what the model reads of an error; "" if there is none."""
+    fields = content.fields() if content.kind == "object" else None
+    code = fields.string("error_code") if fields else ""
+    return (fields.string("error_message") or error_text(code)) if fields and code else ""
 
 
 def _count_uses(usage: Usage, uses: Mapping[str, int]) -> Usage:
@@ -234,6 +274,7 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     finish=_finish,
     reported_kinds=frozenset(_RESULTS),
     as_functions=_as_functions,
+    found_tools=_found_tools,
     count_uses=_count_uses,
     options=frozenset({_SERVERS}),
     can_pause=True,

@@ -1,9 +1,12 @@
-"""Tools of Responses that the client runs (`shell`, `apply_patch`, `computer`), for servers without them.
+"""Tools of Responses that the client runs (`shell`, `apply_patch`, `computer`, `tool_search`), for other servers.
 
     tools    {"type": "shell"}                                    → a function `shell` with commands
     past     {"type": "shell_call", "call_id": "c1", "action": {…}}         → a call of that function
              {"type": "shell_call_output", "call_id": "c1", "output": […]}  → its result, as JSON
     response a call of that function          → {"type": "shell_call", "action": {"commands": […]}, …}
+
+    tools    {"type": "tool_search", "execution": "client", …}              → a function `tool_search`
+    past     {"type": "tool_search_output", "call_id": "c1", "tools": […]}  → its result, and tools that can be called
 
 A server of this API receives all of them unchanged. A `shell` whose environment is a container is run by the vendor and
 is not included. `computer` has several `actions` in a call, `computer_use_preview` one `action`; the result is a
@@ -35,10 +38,19 @@ from dragoman.core.messages import (
     ToolResult,
     UnknownPart,
 )
+from dragoman.dialects.openai_responses.tool_items import (
+    SEARCH,
+    SEARCH_OUTPUT,
+    found_tools,
+    is_client_search,
+    is_of_client,
+)
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
+from dragoman.vendor_tools.tool import tools_text
 from dragoman.wire.request_bodies import media_from_url
 
+NAME: Final = "openai_responses"
 _TIMEOUT: Final = {"type": "integer", "description": "Time limit in milliseconds."}
 _STRINGS: Final = {"type": "array", "items": {"type": "string"}}
 _INTEGER: Final = {"type": "integer"}
@@ -107,6 +119,7 @@ _SCHEMAS: Final[dict[str, dict[str, Any]]] = {
         "required": ["actions"],
     },
     "computer_use_preview": {"type": "object", "properties": {"action": _ACTIONS}, "required": ["action"]},
+    SEARCH: {"type": "object", "properties": {"query": {"type": "string"}}, "required": ["query"]},
 }
 _COMPUTER: Final = ("computer", "computer_use_preview")
 _ABOUT: Final = {
@@ -115,15 +128,17 @@ _ABOUT: Final = {
     "apply_patch": "Creates, updates or deletes a file by a diff.",
     "computer": "Uses mouse and keyboard of a computer{}. The result is a screenshot. x and y are pixels from the "
     "upper left corner, scroll_x and scroll_y pixels to the right and down.",
+    SEARCH: "Finds tools, which can be called after that.",
 }
-_PLACES: Final = {"shell": "action", "local_shell": "action", "apply_patch": "operation"}
+_PLACES: Final = {"shell": "action", "local_shell": "action", "apply_patch": "operation", SEARCH: "arguments"}
 """Field of each item type that contains the action."""
 _EMPTY: Final[dict[str, dict[str, Any]]] = {
     "shell": {"commands": []},
     "local_shell": {"type": "exec", "command": [], "env": {}},
     "apply_patch": {"type": "update_file", "path": "", "diff": ""},
+    SEARCH: {},
 }
-_IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc", "computer": "cu"}
+_IDS: Final = {"shell": "sh", "local_shell": "lsh", "apply_patch": "apc", "computer": "cu", SEARCH: "tsc"}
 
 
 def client_kinds(tools: Sequence[Tool]) -> frozenset[str]:
@@ -138,12 +153,13 @@ def as_functions(request: Request) -> Request:
     Raises:
         RequestError: An item lacks a required field.
     """
-    if request.dialect != "openai_responses":
+    if request.dialect != NAME:
         return request
     kinds = client_kinds(request.tools)
     tools = tuple(
         _function(tool) if _name(tool.kind) in kinds and _is_client_run(tool) else tool for tool in request.tools
     )
+    tools = (*tools, *found_by_client(request))
     messages = tuple(map(_message, request.messages))
     if tools == request.tools and messages == request.messages:
         return request
@@ -152,6 +168,16 @@ def as_functions(request: Request) -> Request:
         choice = replace(choice, name=_name(choice.name))
         extra = {name: raw for name, raw in extra.items() if name != "tool_choice"}
     return replace(request, tools=tools, messages=messages, tool_choice=choice, extra=extra)
+
+
+def found_by_client(request: Request) -> tuple[Tool, ...]:
+    """Returns the tools that searches of the client have found, without those that the request offers anyway."""
+    found: dict[str, Tool] = {}
+    for part in (part for message in request.messages for part in message.parts):
+        if isinstance(part, UnknownPart) and part.type == SEARCH_OUTPUT and is_of_client(part):
+            found |= {tool.name: tool for tool in found_tools(part)}
+    offered = {tool.name for tool in request.tools if tool.kind == "function"} if found else set()
+    return tuple(replace(tool, loading="found") for name, tool in found.items() if name not in offered)
 
 
 def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, object]:
@@ -165,7 +191,11 @@ def item_of(kind: str, name: str, call: ToolCall, state: str) -> dict[str, objec
     """
     if kind == "apply_patch" and state == "incomplete":
         state = "in_progress"  # the only status for an incomplete call
-    done = _on_computer(call.arguments) if kind == "computer" else {_PLACES[kind]: _done(kind, call.arguments)}
+    done: dict[str, object] = (
+        _on_computer(call.arguments) if kind == "computer" else {_PLACES[kind]: _done(kind, call.arguments)}
+    )
+    if kind == SEARCH:
+        done["execution"] = "client"
     return {"id": f"{_IDS[kind]}_{name}", "type": f"{kind}_call", "status": state, "call_id": call.id, **done}
 
 
@@ -202,6 +232,8 @@ def _name(kind: str) -> str:
 
 
 def _is_client_run(tool: Tool) -> bool:
+    if tool.kind == SEARCH:
+        return is_client_search(tool)
     if tool.kind != "shell":
         return tool.kind in _SCHEMAS
     environment = tool.extra.get("environment", msgspec.Raw(b"null"))
@@ -211,8 +243,11 @@ def _is_client_run(tool: Tool) -> bool:
 
 
 def _function(tool: Tool) -> Tool:
-    about = _ABOUT[_name(tool.kind)]
-    return Tool(_name(tool.kind), about.format(_screen(tool)), json.dumps(_SCHEMAS[tool.kind]))
+    about, schema = _ABOUT[_name(tool.kind)], json.dumps(_SCHEMAS[tool.kind])
+    if tool.kind != SEARCH:
+        return Tool(_name(tool.kind), about.format(_screen(tool)), schema)
+    fields = Fields(dict(tool.extra), "$.tools", msgspec.Raw(b"{}"))
+    return Tool(SEARCH, fields.string("description") or about, fields.schema("parameters") or schema, loading="search")
 
 
 def _screen(tool: Tool) -> str:
@@ -237,6 +272,11 @@ def _message(message: Message) -> Message:
 def _part(part: Part) -> Part:
     if not isinstance(part, UnknownPart):
         return part
+    if part.type in (f"{SEARCH}_call", SEARCH_OUTPUT) and not is_of_client(part):
+        return part
+    if part.type == SEARCH_OUTPUT:
+        call_id = Cursor(part.raw, part.path).fields().require("call_id").nonempty_string()
+        return ToolResult(call_id, (Text(tools_text([*found_tools(part)])),))
     kind, call, rest = part.type.rpartition("_call")
     if not call or kind not in _SCHEMAS or rest not in ("", "_output"):
         return part

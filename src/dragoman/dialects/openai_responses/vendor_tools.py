@@ -11,7 +11,7 @@ both back, so the model reads the results again. To add a kind of tool, add its 
 Source: the types in the openai package 3.57, https://developers.openai.com/api/docs/guides/tools-web-search (2026-11).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
@@ -19,6 +19,13 @@ from msgspec import Raw
 from dragoman.core.events import AnyEvent, ReasoningDelta, VendorBlock, VendorBlockStart
 from dragoman.core.messages import Message, Part, Reasoning, Request, Tool, ToolCall, UnknownPart
 from dragoman.dialects.openai_responses.request_reader import NAME
+from dragoman.dialects.openai_responses.tool_items import (
+    SEARCH_OUTPUT,
+    found_tools,
+    is_client_search,
+    is_of_client,
+    write_tools,
+)
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import (
     TurnBuilder,
@@ -28,7 +35,16 @@ from dragoman.vendor_tools.codec import (
     read_opaque,
     string_argument,
 )
-from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorTool, VendorToolCall, error_text, search_text
+from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
+    SearchHit,
+    ToolRunResult,
+    VendorTool,
+    VendorToolCall,
+    error_text,
+    search_text,
+    tools_text,
+)
 
 Json: TypeAlias = dict[str, object]
 
@@ -42,6 +58,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "file_search": "file_search",
     "image_generation": "image_generation",
     "mcp": "mcp",
+    "tool_search": TOOL_SEARCH,
 }
 _NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter", "web_fetch": "open_page"}
 """Names for the model, where they differ from the kind."""
@@ -62,6 +79,7 @@ class _Item(NamedTuple):
     failed: tuple[str, ...] = ()
     """Last part of the names of the events."""
     has_status: bool = True
+    failed_status: str = "failed"
 
 
 def _search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
@@ -112,6 +130,17 @@ def _listing(call: VendorToolCall, result: ToolRunResult | None) -> Json:
     return {"server_label": call.tool.name, "tools": [], **problem}
 
 
+def _tool_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"call_id": None, "execution": "server", "arguments": Raw(call.arguments.encode())}
+
+
+def _tool_search_arguments(fields: Fields) -> Json:
+    arguments = fields.pop("arguments")
+    if arguments is None or arguments.kind != "object":
+        return {}
+    return dict(arguments.fields().remaining_with_nulls())
+
+
 def _none(fields: Fields) -> Json:
     return {}
 
@@ -122,6 +151,9 @@ _ITEMS: Final[Mapping[str, _Item]] = {
     "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
     "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
     "image_generation": _Item("image_generation_call", "ig", _image, _none),
+    TOOL_SEARCH: _Item(
+        "tool_search_call", "tsc", _tool_search, _tool_search_arguments, (), (), failed_status="incomplete"
+    ),
     "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
 }
 _KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind not in ("mcp", "web_fetch")}
@@ -129,7 +161,11 @@ _KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    declared = [_vendor_tool(request, tool, n) for n, tool in enumerate(request.tools) if tool.kind in _KINDS]
+    declared = [
+        _vendor_tool(request, tool, n)
+        for n, tool in enumerate(request.tools)
+        if tool.kind in _KINDS and not is_client_search(tool)
+    ]
     search = next((tool for tool in declared if tool.kind == "web_search"), None)
     if search is None:
         return tuple(declared)
@@ -166,46 +202,71 @@ def _begin(call: VendorToolCall) -> list[AnyEvent]:
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
     item = _ITEMS[call.tool.kind]
+    status = "completed" if result.error is None else item.failed_status
+    if call.tool.kind == TOOL_SEARCH:
+        output = {"type": SEARCH_OUTPUT, "id": f"tso_{call.id}", "call_id": None, "execution": "server"}
+        found = encode({**output, "status": status, "tools": write_tools(result.tools)})
+        return [VendorBlock(NAME, item.type, _item(call, status, result)), VendorBlock(NAME, SEARCH_OUTPUT, found)]
     if result.error is not None:
-        return [VendorBlock(NAME, item.type, _item(call, "failed", result), item.failed)]
+        return [VendorBlock(NAME, item.type, _item(call, status, result), item.failed)]
     done = VendorBlock(NAME, item.type, _item(call, "completed", result), item.ended)
     return [done, ReasoningDelta("", signature=opaque(result.text))]
 
 
-def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    if not any(_has_calls(message) for message in messages):
-        return tuple(messages)
+def _as_functions(request: Request) -> tuple[Message, ...]:
+    if not any(map(_has_calls, request.messages)):
+        return request.messages
+    tools = {tool.name: tool for tool in request.tools}
     out: list[Message] = []
-    for number, message in enumerate(messages):
-        out += _split(message, number) if _has_calls(message) else [message]
+    for number, message in enumerate(request.messages):
+        out += _split(message, number, tools) if _has_calls(message) else [message]
     return tuple(out)
+
+
+def _found_tools(request: Request) -> Iterator[str]:
+    for part in (part for message in request.messages for part in message.parts):
+        if isinstance(part, UnknownPart) and part.type == SEARCH_OUTPUT:
+            yield from (tool.name for tool in found_tools(part))
 
 
 def _has_calls(message: Message) -> bool:
     return message.role == "assistant" and any(
-        (isinstance(part, UnknownPart) and part.type in _KIND_OF_ITEM) or _result_text(part) is not None
-        for part in message.parts
+        _kind_of(part) is not None or _result_text(part, {}) is not None for part in message.parts
     )
 
 
-def _result_text(part: Part) -> str | None:
+def _kind_of(part: Part) -> str | None:
+    """Returns the kind of the tool that the vendor ran for this part; None: the vendor ran nothing."""
+    kind = _KIND_OF_ITEM.get(part.type) if isinstance(part, UnknownPart) else None
+    return None if kind == TOOL_SEARCH and isinstance(part, UnknownPart) and is_of_client(part) else kind
+
+
+def _result_text(part: Part, tools: Mapping[str, Tool]) -> str | None:
+    """Returns what the model read of a result, if it is in this part."""
+    if isinstance(part, UnknownPart) and part.type == SEARCH_OUTPUT and not is_of_client(part):
+        return tools_text([tools.get(tool.name, tool) for tool in found_tools(part)])
     return read_opaque(part.signature) if isinstance(part, Reasoning) and part.signature else None
 
 
-def _split(message: Message, number: int) -> list[Message]:
+def _split(message: Message, number: int, tools: Mapping[str, Tool]) -> list[Message]:
     turn = TurnBuilder(message)
     for n, part in enumerate(message.parts):
-        if _result_text(part) is not None:
+        if _result_text(part, tools) is not None:
             continue
-        if not isinstance(part, UnknownPart) or part.type not in _KIND_OF_ITEM:
+        if not isinstance(part, UnknownPart) or (kind := _kind_of(part)) is None:
             turn.add(part)
             continue
         fields = Cursor(part.raw, part.path).fields()
         kind = _kind(part.type, fields)
         call_id = fields.string("id") or f"ws_{number}_{n}"  # some clients omit it
         turn.add(ToolCall(call_id, _NAMES.get(kind, kind), encode(_ITEMS[kind].arguments(fields))))
-        text = _result_text(message.parts[n + 1]) if n + 1 < len(message.parts) else None
-        failed = text is None and fields.string("status") == "failed"
+        status = fields.get("status")
+        failed = status is not None and status.string() == _ITEMS[kind].failed_status
+        text = _result_text(message.parts[n + 1], tools) if n + 1 < len(message.parts) else None
+        if failed and kind == TOOL_SEARCH:
+            text = error_text("invalid_tool_input")
+        elif text is not None:
+            failed = False
         turn.add_result(call_id, _known_result(fields) if text is None else text, is_error=failed)
     return turn.messages()
 
@@ -237,4 +298,5 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     reported_kinds=frozenset(_ITEMS),
     as_functions=_as_functions,
     counts_together=True,
+    found_tools=_found_tools,
 )

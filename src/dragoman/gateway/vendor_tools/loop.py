@@ -9,7 +9,7 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Final
@@ -33,14 +33,17 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import FinishReason, Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.messages import Message, Request, Text, ToolResult, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, without_choice
+from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.vendor_tools.citations import result_citations, url_citations
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
@@ -55,6 +58,10 @@ _BETWEEN: Final = "\n\n"
 @dataclass(frozen=True, slots=True)
 class VendorToolRunner(ToolRunSettings):
     """Runs vendor tools for all responses of a gateway."""
+
+    def plan(self, request: Request, find_route: Callable[[Request], ModelRoute | None]) -> VendorToolPlan | None:
+        """See `plan_vendor_tools`."""
+        return plan_vendor_tools(request, find_route, self.executors_for, self.search_above)
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -106,10 +113,10 @@ class VendorToolRunner(ToolRunSettings):
             results: list[ToolRunResult] = []
             async with response.calls.running(turn.calls) as runs:
                 for call, run in zip(turn.calls, runs, strict=True):
-                    if events := plan.codec.begin(call):
+                    if not call.tool.is_internal and (events := plan.codec.begin(call)):
                         yield events
                     results.append(await run)
-                    if events := plan.codec.finish(call, results[-1]):
+                    if not call.tool.is_internal and (events := plan.codec.finish(call, results[-1])):
                         yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
@@ -148,6 +155,8 @@ class _Response:
         """Of all rounds so far, if the backend reports it."""
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
+        self.is_separated = False
+        """Whether the client sees something between the last round and the present one."""
         self._chars = 0
         """Characters of text in the rounds before the present one."""
 
@@ -184,11 +193,17 @@ class _Response:
         if turn.has_client_calls or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
         limit = self._reached_limit()
+        is_internal = all(call.tool.is_internal for call in turn.calls)
         if not limit:
+            self.is_separated = self.plan.codec.shows_calls and not is_internal
             self._chars += len(turn.last_text(across_blocks=True))
             return None
         message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
-        return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
+        return [
+            *usage,
+            Notice("vendor_tool_limit", message),
+            Finish("pause" if self.plan.codec.can_pause and not is_internal else "length"),
+        ]
 
     def _reached_limit(self) -> str:
         """Returns the limit that allows no further round; "" if there is none."""
@@ -213,10 +228,6 @@ class _Response:
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
         return self.plan.codec.count_uses(self.usage, self.calls.uses)
-
-
-def _limited(plan: VendorToolPlan) -> FinishReason:
-    return "pause" if plan.codec.can_pause else "length"
 
 
 class _Round:
@@ -270,7 +281,7 @@ class _Round:
         if not event.text or self._has_text:
             return [event]
         response, self._has_text = self._response, True
-        joins = response.has_text and not response.plan.codec.shows_calls and not self._is_first
+        joins = response.has_text and not response.is_separated and not self._is_first
         response.has_text = True
         self._separator = _BETWEEN if joins else ""
         return [TextDelta(_BETWEEN), event] if joins else [event]
@@ -322,5 +333,8 @@ def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results:
     )
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
-    choice = without_choice(request.tool_choice, request.tools)
-    return replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    choice = request.tool_choice
+    if choice.name in plan.tools or not all(call.tool.kind == TOOL_SEARCH for call in turn.calls):
+        choice = without_choice(choice, request.tools)  # a search for tools is not yet a call that is required
+    request = replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    return with_found(request, [tool.name for result in results for tool in result.tools])

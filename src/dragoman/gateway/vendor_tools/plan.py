@@ -4,6 +4,7 @@ the server is the vendor's own             the request is sent as it is; results
 a server of the client's API, which        tools with an executor become functions, others are sent as they are
   may run vendor tools
 any other backend                          tools with an executor become functions, others are left out
+  … and more tools are offered than set    a tool search that the client does not see is added (`deferral.py`)
   … and one that is left out is required   the model is not asked, because it would invent results
   or the only one
 """
@@ -18,9 +19,10 @@ from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
 from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
-from dragoman.vendor_tools.tool import ToolExecutor, VendorTool, unavailable_message
+from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolExecutor, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
 _MAX_QUERY_CHARS = 256
@@ -44,10 +46,14 @@ class VendorToolPlan(NamedTuple):
     """What the backend is not sent, unless it reports that itself."""
 
     def hide_tools(self, request: Request) -> Request:
-        """Returns the backend's request without these functions: what the guard may expect of calls for the client."""
-        if not self.run:
+        """Returns the backend's request without these functions: what the guard may expect of calls for the client.
+
+        A tool search stays: if the model is re-asked, it needs it.
+        """
+        hidden = {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
+        if not hidden and request.tool_choice.name not in self.run:
             return request
-        tools = tuple(tool for tool in request.tools if tool.name not in self.run)
+        tools = tuple(tool for tool in request.tools if tool.name not in hidden)
         choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
         return replace(request, tools=tools, tool_choice=choice)
 
@@ -56,6 +62,7 @@ def plan_vendor_tools(
     request: Request,
     find_route: Callable[[Request], ModelRoute | None],
     executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
+    search_above: int = 0,
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
@@ -63,6 +70,7 @@ def plan_vendor_tools(
         request: The complete request.
         find_route: Returns the preferred backend; None: there is none now.
         executors_for: Returns what a model of these names may have run, by kind of tool.
+        search_above: Number of tools above which the model has to find them; 0: never.
 
     Raises:
         RequestError: The options of a tool are invalid.
@@ -70,7 +78,8 @@ def plan_vendor_tools(
             API has no block that says so.
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
-    if codec is None or not _concerns(request, codec) or (route := find_route(request)) is None:
+    internal = internal_search(request, search_above) if search_above else None
+    if codec is None or not (internal or _concerns(request, codec)) or (route := find_route(request)) is None:
         return None
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
@@ -80,12 +89,13 @@ def plan_vendor_tools(
     declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
+    run = _with_searches(request, run, internal)
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     if support is None:
         others = []  # the server may run them
         if not run:
             return _with_text_history(request, codec)
-    messages = codec.as_functions(own_history.without_citations(request.messages))
+    messages = codec.as_functions(replace(request, messages=own_history.without_citations(request.messages)))
     if not (run or others) and all(map(_same, messages, request.messages)):
         return None
     missing = {tool.name: tool for tool in others}
@@ -93,6 +103,8 @@ def plan_vendor_tools(
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
     written = _with_functions(replace(request, messages=messages), run, executors)
+    if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
+        written = with_search(written, search, codec.found_tools(request))
     warnings: tuple[Notice, ...] = ()
     if is_own_api and others:
         written = _without_tools(written, others)
@@ -103,10 +115,22 @@ def plan_vendor_tools(
 
 def _with_text_history(request: Request, codec: VendorToolCodec) -> VendorToolPlan | None:
     """Returns the plan for a server that runs the tools itself; None: the gateway wrote nothing in the conversation."""
-    messages = own_history.as_text(request.messages, codec.as_functions)
+    messages = own_history.as_text(request, codec.as_functions)
     if all(map(_same, messages, request.messages)):
         return None
     return VendorToolPlan(codec, replace(request, messages=messages), {}, [])
+
+
+def _with_searches(
+    request: Request, run: Mapping[str, VendorTool], internal: VendorTool | None
+) -> dict[str, VendorTool]:
+    """Returns the tools to run, where a tool search knows what it finds; one that can find nothing is left out."""
+    declared = {name: declared_search(tool, request) for name, tool in run.items() if tool.kind == TOOL_SEARCH}
+    is_alone = len(request.tools) == len(declared)
+    useful = {name: tool for name, tool in declared.items() if tool.deferred or is_alone}
+    if internal is not None and not useful:
+        useful = {internal.name: internal}
+    return {**{name: tool for name, tool in run.items() if name not in declared}, **useful}
 
 
 def _concerns(request: Request, codec: VendorToolCodec) -> bool:
@@ -146,7 +170,7 @@ def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: 
     if not run:
         return request
     names = {tool.declared: tool.name for tool in run.values()}
-    functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
+    functions = {tool.name: _function(tool, executors) for tool in run.values()}
     tools = [tool for tool in request.tools if tool.kind not in names]
     extra = {name: raw for name, raw in request.extra.items() if name not in names}
     choice = request.tool_choice
@@ -154,6 +178,11 @@ def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: 
         choice = replace(choice, name=names[choice.name])
         extra.pop("tool_choice", None)
     return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
+
+
+def _function(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> Tool:
+    function = executors[tool.kind].function(tool)
+    return replace(function, loading="search") if tool.kind == TOOL_SEARCH else function
 
 
 def _without_tools(request: Request, missing: Sequence[VendorTool]) -> Request:

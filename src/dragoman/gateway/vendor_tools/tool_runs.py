@@ -19,7 +19,9 @@ from msgspec.structs import replace
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
+from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
     SearchHit,
     ToolExecutor,
     ToolRunObserver,
@@ -28,6 +30,7 @@ from dragoman.vendor_tools.tool import (
     error_result,
     page_result,
     search_result,
+    tools_result,
 )
 
 log = logging.getLogger("dragoman.gateway.vendor_tools")
@@ -60,7 +63,7 @@ class ToolRunSettings:
     """What runs calls, and the limits."""
 
     executors: Mapping[str, ToolExecutor]
-    """By kind of tool."""
+    """By kind of tool; those of `BUILT_IN` are always added."""
     max_rounds: int = MAX_ROUNDS
     """Maximum responses of the model to one request."""
     timeout_s: float = TIMEOUT_S
@@ -73,6 +76,11 @@ class ToolRunSettings:
     """Tokens of all rounds, prompts included, after which no further round begins; 0: no limit."""
     max_cost_usd: float = 0.0
     """Cost of all rounds after which no further round begins; 0: no limit."""
+    search_above: int = 0
+    """Number of tools above which the model has to find them by a search; 0: never."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "executors", {**BUILT_IN, **self.executors})
 
     def executors_for(self, *models: str) -> Mapping[str, ToolExecutor]:
         """Returns the executors that a model of one of these names may use."""
@@ -119,7 +127,9 @@ class CallRunner:
         executor = self._settings.executors.get(kind) if call.tool.name in self._plan.run else None
         if executor is None:
             return error_result("unavailable")
-        used = self.uses.total() if self._plan.codec.counts_together else self.uses[kind]
+        used = self.uses[kind]
+        if self._plan.codec.counts_together and kind != TOOL_SEARCH:
+            used = self.uses.total() - self.uses[TOOL_SEARCH]
         if most is not None and used >= most:
             return error_result("max_uses_exceeded")
         self.uses[kind] += 1
@@ -170,4 +180,6 @@ class CallRunner:
             return search_result(result.hits, most)
         if result.page is not None:
             return page_result(result.page, most)
+        if result.tools:
+            return tools_result(result.tools, most)
         return result if len(result.text) <= most else replace(result, text=result.text[:most] + _CUT)

@@ -35,7 +35,7 @@ from dragoman.catalog.servers import Provider
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
-from dragoman.core.messages import Reasoning, Request, Tool, has_part
+from dragoman.core.messages import Reasoning, Request, Tool, has_part, known_tools
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
@@ -305,7 +305,7 @@ class RequestPlanner:
             request.tool_choice, name=sent_names.get(request.tool_choice.name, request.tool_choice.name)
         )
         return constrained_decoding.constrain_to_calls(
-            methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
+            methods, self._format(request, mode), known_tools(tools), choice, self._target, prompted=prompted
         )
 
 

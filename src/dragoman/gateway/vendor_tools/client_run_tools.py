@@ -1,6 +1,7 @@
-"""Leaves out the client's tools for a computer where the model would not see their screenshots.
+"""Offers a vendor's tools that the client runs to models that do not know them.
 
-{"type": "computer_20250124", …}, {"type": "computer"}    for a backend whose prompts are text: left out
+{"type": "shell"}, {"type": "bash_20250124"}    for another server: a function
+{"type": "computer"}                            for a model that would not see the screenshots: left out
 """
 
 from collections.abc import Callable
@@ -11,6 +12,8 @@ from msgspec.structs import replace
 from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Tool, ToolChoice
+from dragoman.dialects.anthropic_messages import client_tools as messages_tools
+from dragoman.dialects.openai_responses import client_tools as responses_tools
 from dragoman.gateway.router import ModelRoute
 from dragoman.wire.translation import notices_by_name
 
@@ -19,7 +22,34 @@ _TYPES: Final = b'"computer'
 _NO_IMAGES: Final = "the model sees no images, so it cannot use {}"
 
 
-def without_screen_tools(
+def with_functions(
+    request: Request, find_route: Callable[[Request], ModelRoute | None]
+) -> tuple[Request, tuple[Notice, ...]]:
+    """Returns the request with such tools as functions, unless its server may know them, and warnings.
+
+    Args:
+        request: The complete request.
+        find_route: Returns the preferred backend; None: there is none now.
+
+    Raises:
+        RequestError: An item of such a tool lacks a required field.
+        UnsupportedError: The request needs a tool that the model cannot use.
+    """
+    request, warnings = _without_screen_tools(request, find_route)
+    is_messages = request.dialect == messages_tools.NAME and bool(request.tools)
+    if not is_messages and request.dialect != responses_tools.NAME:
+        return request, warnings
+    if (first := find_route(request)) is None:
+        return request, warnings
+    is_own_api = first.backend.edits_context(first.request)
+    if is_own_api and first.backend.runs_vendor_tools() is not False:
+        return request, warnings
+    if is_messages:  # for other APIs the reader has made functions of them
+        return messages_tools.as_functions(request) if is_own_api else request, warnings
+    return responses_tools.as_functions(request), warnings
+
+
+def _without_screen_tools(
     request: Request, find_route: Callable[[Request], ModelRoute | None]
 ) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request without tools whose results the model cannot see, and warnings that name them.
