@@ -85,6 +85,8 @@ class VendorToolCodec:
     """A response can end early, and the client sends it back to continue it."""
     has_annotations: bool = False
     """Texts can name the sources that they mention, as `url_citation`."""
+    counts_together: bool = False
+    """`max_uses` limits the calls of all tools together, except tool searches."""
     has_citations: bool = False
     """Texts can name the sources that they quote, as `web_search_result_location`."""
     shows_calls: bool = True

@@ -24,10 +24,13 @@ from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque
 from dragoman.vendor_tools.tool import (
     SearchHit,
+    ToolFilter,
     ToolRunResult,
+    UrlSources,
     VendorTool,
     VendorToolCall,
     error_text,
+    page_text,
     search_text,
     tools_text,
 )
@@ -47,7 +50,7 @@ class _ResultBlock(NamedTuple):
     """The block of a kind's results."""
 
     type: str
-    write: Callable[[ToolRunResult], object]
+    write: Callable[[VendorTool, ToolRunResult], object]
     """Returns its `content`, unless the call failed."""
     read: Callable[[Cursor, Mapping[str, Tool]], str]
     """Returns what the model reads of a `content`, unless the call failed; it also gets the client's tools by name."""
@@ -57,7 +60,7 @@ class _ResultBlock(NamedTuple):
     """An error has a text."""
 
 
-def _hits(result: ToolRunResult) -> object:
+def _hits(tool: VendorTool, result: ToolRunResult) -> object:
     return [
         {
             "type": "web_search_result",
@@ -79,7 +82,32 @@ def _read_hits(content: Cursor, tools: Mapping[str, Tool]) -> str:
     return search_text(hits)
 
 
-def _nothing(result: ToolRunResult) -> object:
+def _page(tool: VendorTool, result: ToolRunResult) -> object:
+    page = result.page
+    if page is None:
+        return {}
+    source = {"type": "text", "media_type": "text/plain", "data": page.text}
+    document: dict[str, object] = {"type": "document", "source": source, "title": page.title or None}
+    if tool.citations:
+        document["citations"] = {"enabled": True}
+    return {
+        "type": "web_fetch_result",
+        "url": page.url,
+        "content": document,
+        "retrieved_at": page.retrieved_at or None,
+    }
+
+
+def _read_page(content: Cursor, tools: Mapping[str, Tool]) -> str:
+    fields = content.fields()
+    document = fields.require("content").fields()
+    source = document.require("source").fields()
+    is_text = source.string("type") == "text"
+    text = source.string("data") if is_text else "The content of this page is not text."
+    return page_text(fields.string("url"), document.string("title"), text)
+
+
+def _nothing(tool: VendorTool, result: ToolRunResult) -> object:
     return {}
 
 
@@ -87,7 +115,7 @@ def _json(content: Cursor, tools: Mapping[str, Tool]) -> str:
     return content.text
 
 
-def _references(result: ToolRunResult) -> object:
+def _references(tool: VendorTool, result: ToolRunResult) -> object:
     return {"type": _FOUND, "tool_references": [{"type": _REFERENCE, "tool_name": t.name} for t in result.tools]}
 
 
@@ -102,7 +130,7 @@ def _referenced(content: Cursor) -> list[str]:
 
 _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
-    "web_fetch": _ResultBlock("web_fetch_tool_result", _nothing, _json, common_errors=True),
+    "web_fetch": _ResultBlock("web_fetch_tool_result", _page, _read_page, common_errors=True),
     "code_execution": _ResultBlock("code_execution_tool_result", _nothing, _json),
     "tool_search": _ResultBlock("tool_search_tool_result", _references, _read_references, has_message=True),
 }
@@ -110,12 +138,13 @@ _KIND_OF_BLOCK: Final = {block.type: kind for kind, block in _RESULTS.items()}
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    tools = [_vendor_tool(tool, n) for n, tool in enumerate(request.tools) if tool.kind != "function"]
+    server_names = tuple(tool.name for tool in request.tools if tool.kind != "function")
+    tools = [_vendor_tool(tool, n, server_names) for n, tool in enumerate(request.tools) if tool.kind != "function"]
     servers = bytes(request.extra.get(_SERVERS, b"[]")).strip() not in (b"[]", b"null")
     return (*filter(None, tools), *([VendorTool("mcp", _SERVERS, _SERVERS)] if servers else []))
 
 
-def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
+def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> VendorTool | None:
     match = _VERSIONS.fullmatch(tool.kind)
     if match is None:
         return None
@@ -129,8 +158,37 @@ def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
         tuple(item.string() for item in options.items("allowed_domains")),
         tuple(item.string() for item in options.items("blocked_domains")),
         location,
+        max_content_tokens=options.integer("max_content_tokens", minimum=1),
+        citations=_citations(options),
+        url_sources=_url_sources(options, server_names),
         by_pattern="regex" in (match[3], match[5]),
     )
+
+
+def _citations(options: Fields) -> bool:
+    citations = options.pop("citations")
+    return citations is not None and citations.kind == "object" and citations.fields().flag("enabled")
+
+
+def _url_sources(options: Fields, server_names: tuple[str, ...]) -> UrlSources:
+    sources = options.pop("url_sources")
+    if sources is None or sources.kind == "null":
+        return UrlSources()
+    fields = sources.fields()
+    user = fields.pop("user_input")
+    is_user_input = user is None or user.fields().require("type").one_of(("all", "none"), "source") == "all"
+    client, server = _filter(fields, "client_tool_results"), _filter(fields, "server_tool_results")
+    return UrlSources(is_user_input, client, server, server_names)
+
+
+def _filter(sources: Fields, name: str) -> ToolFilter:
+    written = sources.pop(name)
+    if written is None:
+        return ToolFilter()
+    fields = written.fields()
+    kind = fields.require("type").one_of(("all", "none", "only", "except"), "source")
+    names = tuple(item.fields().require("name").string() for item in fields.items("tools"))
+    return ToolFilter(names if kind in ("only", "except") else (), are_excluded=kind in ("all", "except"))
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
@@ -140,7 +198,7 @@ def _begin(call: VendorToolCall) -> list[AnyEvent]:
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
     block = _RESULTS[call.tool.kind]
-    content = block.write(result)
+    content = block.write(call.tool, result)
     if result.error is not None:
         code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
         message = {"error_message": result.text} if block.has_message else {}

@@ -60,7 +60,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "mcp": "mcp",
     "tool_search": TOOL_SEARCH,
 }
-_NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter"}
+_NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter", "web_fetch": "open_page"}
 """Names for the model, where they differ from the kind."""
 
 
@@ -94,6 +94,15 @@ def _search_arguments(fields: Fields) -> Json:
     action = fields.pop("action")
     inner = action.fields() if action is not None and action.kind == "object" else None
     return {"query": inner.string("query")} if inner else {}
+
+
+def _open_page(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    return {"action": {"type": "open_page", "url": string_argument(call.arguments, "url")}}
+
+
+def _page_arguments(fields: Fields) -> Json:
+    action = fields.pop("action")
+    return {"url": action.fields().string("url")} if action is not None and action.kind == "object" else {}
 
 
 def _file_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
@@ -138,6 +147,7 @@ def _none(fields: Fields) -> Json:
 
 _ITEMS: Final[Mapping[str, _Item]] = {
     "web_search": _Item("web_search_call", "ws", _search, _search_arguments, ("in_progress", "searching")),
+    "web_fetch": _Item("web_search_call", "ws", _open_page, _page_arguments, ("in_progress", "searching")),
     "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
     "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
     "image_generation": _Item("image_generation_call", "ig", _image, _none),
@@ -146,15 +156,22 @@ _ITEMS: Final[Mapping[str, _Item]] = {
     ),
     "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
 }
-_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind != "mcp"}
+_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind not in ("mcp", "web_fetch")}
+"""A fetch has the item of a search, with another action."""
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    return tuple(
+    declared = [
         _vendor_tool(request, tool, n)
         for n, tool in enumerate(request.tools)
         if tool.kind in _KINDS and not is_client_search(tool)
-    )
+    ]
+    search = next((tool for tool in declared if tool.kind == "web_search"), None)
+    if search is None:
+        return tuple(declared)
+    name = _NAMES["web_fetch"]
+    page = VendorTool("web_fetch", name, name, search.max_uses, search.allowed_domains, next_to="web_search")
+    return (*declared, page)
 
 
 def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
@@ -240,6 +257,7 @@ def _split(message: Message, number: int, tools: Mapping[str, Tool]) -> list[Mes
             turn.add(part)
             continue
         fields = Cursor(part.raw, part.path).fields()
+        kind = _kind(part.type, fields)
         call_id = fields.string("id") or f"ws_{number}_{n}"  # some clients omit it
         turn.add(ToolCall(call_id, _NAMES.get(kind, kind), encode(_ITEMS[kind].arguments(fields))))
         status = fields.get("status")
@@ -251,6 +269,13 @@ def _split(message: Message, number: int, tools: Mapping[str, Tool]) -> list[Mes
             failed = False
         turn.add_result(call_id, _known_result(fields) if text is None else text, is_error=failed)
     return turn.messages()
+
+
+def _kind(item_type: str, fields: Fields) -> str:
+    action = fields.get("action")
+    inner = action.fields() if action is not None and action.kind == "object" else None
+    is_page = inner is not None and inner.string("type") in ("open_page", "find_in_page")
+    return "web_fetch" if is_page else _KIND_OF_ITEM[item_type]
 
 
 def _known_result(fields: Fields) -> str:
@@ -272,5 +297,6 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     finish=_finish,
     reported_kinds=frozenset(_ITEMS),
     as_functions=_as_functions,
+    counts_together=True,
     found_tools=_found_tools,
 )

@@ -86,7 +86,7 @@ def plan_vendor_tools(
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
         return _with_text_history(request, codec)
-    declared = codec.declared(request)
+    declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
     run = _with_searches(request, run, internal)
@@ -145,6 +145,11 @@ def _concerns(request: Request, codec: VendorToolCodec) -> bool:
             if isinstance(part, UnknownPart) or (isinstance(part, Reasoning) and is_opaque(part.signature)):
                 return True
     return not codec.options.isdisjoint(request.extra)
+
+
+def _is_offered(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> bool:
+    """Returns whether the client declared the tool, or the gateway can run it next to one that the client declared."""
+    return not tool.next_to or {tool.kind, tool.next_to} <= executors.keys()
 
 
 def _same(one: object, other: object) -> bool:

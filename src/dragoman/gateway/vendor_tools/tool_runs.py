@@ -21,12 +21,14 @@ from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
     SearchHit,
     ToolExecutor,
     ToolRunObserver,
     ToolRunResult,
     VendorToolCall,
     error_result,
+    page_result,
     search_result,
     tools_result,
 )
@@ -125,7 +127,10 @@ class CallRunner:
         executor = self._settings.executors.get(kind) if call.tool.name in self._plan.run else None
         if executor is None:
             return error_result("unavailable")
-        if most is not None and self.uses[kind] >= most:
+        used = self.uses[kind]
+        if self._plan.codec.counts_together and kind != TOOL_SEARCH:
+            used = self.uses.total() - self.uses[TOOL_SEARCH]
+        if most is not None and used >= most:
             return error_result("max_uses_exceeded")
         self.uses[kind] += 1
         return executor
@@ -154,6 +159,9 @@ class CallRunner:
 
     async def _run_limited(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
         """Runs a call within its limits of time and size; its problems are results."""
+        conversation = [*self._plan.request.messages, *self._plan.rounds]
+        if (code := executor.refusal(call, conversation)) is not None:
+            return error_result(code)
         kind, settings = call.tool.kind, self._settings
         now, own_s = asyncio.get_running_loop().time(), executor.timeout_s
         ends_at = self.deadline if own_s is None else min(self.deadline, now + own_s)
@@ -170,6 +178,8 @@ class CallRunner:
         most = settings.max_result_chars
         if result.hits:
             return search_result(result.hits, most)
+        if result.page is not None:
+            return page_result(result.page, most)
         if result.tools:
             return tools_result(result.tools, most)
         return result if len(result.text) <= most else replace(result, text=result.text[:most] + _CUT)
