@@ -182,8 +182,9 @@ class Gateway:
         try:
             self.port = self._port()
         except BaseException:
-            for process in (*self.process.children(recursive=True), self.process):
-                process.kill()
+            with contextlib.suppress(psutil.NoSuchProcess):  # it has ended by itself
+                for process in (*self.process.children(recursive=True), self.process):
+                    process.kill()
             self.process.wait()
             raise
 

@@ -29,6 +29,8 @@ class Outcome(msgspec.Struct, frozen=True):
     """Responses that lack text."""
     status: int
     """HTTP status of the last failed response."""
+    seconds: float
+    """Duration of the run."""
 
 
 class LoadProgram:

@@ -145,6 +145,10 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tools.max_rounds,
         tools.timeout_s,
         tools.max_result_chars,
+        tools.max_concurrent_calls,
+        tools.max_tokens,
+        tools.max_cost_usd,
+        tools.search_above,
         tuple(servers.secret_values()),
         close,
         endpoint,
@@ -223,9 +227,11 @@ def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedSta
     if not config.upstreams:
         return []
     from dragoman.backends.http.backend import HttpBackend
+    from dragoman.backends.text_mode.verbatim_history import ReplyStore
 
+    replies = ReplyStore()
     return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared)
+        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=replies)
         for name, server in config.upstreams.items()
     ]
 

@@ -8,6 +8,7 @@ import dataclasses
 import gc
 import importlib
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -16,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from bench import client, compare, instructions, micro
+from bench import client, compare, instructions, micro, tool_search
 from bench.__main__ import ALONE, BENCHMARKS, main
 from bench.figures import Figure, table
 from bench.samples import DIALECTS, agent_body, small_body
@@ -242,3 +243,13 @@ def test_counted_work_runs(name: str) -> None:
     work = micro.work_by_name()[name]
     work.call()
     assert work.units > 400
+
+
+def test_tool_search_benchmark_finds_tools_and_saves_tokens() -> None:
+    lines = [*tool_search.figures()]
+    first, among = re.findall(r"(\d+) (?:of 20|among)", lines[1])
+    assert 12 <= int(first) <= int(among) <= 20
+    tokens = [int(line.split()[0]) for line in lines if "tokens, estimated" in line]
+    assert tokens[0] > 8 * tokens[2]
+    assert tokens[2] < tokens[3] < tokens[4]
+    assert lines[-2].strip().startswith("100.0 %")

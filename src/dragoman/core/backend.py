@@ -79,6 +79,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """The request is so large that work on it is done in a thread where possible."""
     reasked: bool = False
     """This is the second generation of the exchange: the backend must not re-ask by itself."""
+    unavailable_tools: tuple[str, ...] = ()
+    """Tools that the model is not offered, and whose calls in its text are calls all the same: they get an error."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed."""
@@ -165,6 +167,10 @@ class Backend(ABC):
         known.
         """
         return False
+
+    def shows_images(self, model: str) -> bool:
+        """Returns False if this model is never shown the images of a request."""
+        return True
 
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns everything that a replay needs to know about the backend, as JSON values; no secrets."""

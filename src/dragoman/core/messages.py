@@ -33,6 +33,13 @@ FinishReason: TypeAlias = Literal["stop", "stop_sequence", "length", "tool_calls
 """`pause`: a tool that the vendor runs took too long; the client returns the reply unchanged and the model
 continues."""
 
+ToolLoading: TypeAlias = Literal["listed", "search", "found", "deferred"]
+"""How the model gets to know a tool.
+
+`listed`: its definition is in the prompt before the conversation. `search`: as `listed`, and it finds deferred tools.
+`found`: a tool result contains its definition. `deferred`: the model has to find it first; a valid call is accepted.
+"""
+
 COMPLETE_FINISHES: Final[tuple[FinishReason, ...]] = ("stop", "tool_calls")
 """Reasons for which the model itself ended the reply; after a limit or a refusal it would end in the same way again."""
 
@@ -173,6 +180,7 @@ class Tool(FrozenStruct, frozen=True):
     kind: str = "function"
     strict: bool = False
     """The model must be constrained to `parameters`, in APIs that have this option."""
+    loading: ToolLoading = "listed"
 
 
 class ToolChoice(FrozenStruct, frozen=True):
@@ -284,6 +292,21 @@ def add_usage(one: Usage, other: Usage) -> Usage:
         one.cache_write_tokens + other.cache_write_tokens,
         cost,
     )
+
+
+def tools_before_conversation(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Returns the tools whose definitions are in the prompt before the conversation."""
+    if all(tool.loading == "listed" for tool in tools):
+        return tools
+    return tuple(tool for tool in tools if tool.loading in ("listed", "search"))
+
+
+def known_tools(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
+    """Returns the tools whose definitions the model knows, those found in the conversation last."""
+    if all(tool.loading == "listed" for tool in tools):
+        return tools
+    found = (tool for tool in tools if tool.loading == "found")
+    return (*tools_before_conversation(tools), *found)
 
 
 def has_part(messages: Iterable[Message], *types: type[Part]) -> bool:

@@ -17,7 +17,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core.call_identity import call_key
-from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolResult
+from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolResult, known_tools
 
 MAX_SHOWN_CHARS: Final = 4000
 """Maximum characters of a result that is shown again; a longer one is in the prompt already."""
@@ -89,7 +89,8 @@ def _note(request: Request, call: ToolCall | None, *, failed: bool) -> str:
 def _other(request: Request) -> str:
     """Returns text for "another tool", with the names of tools not called in this turn."""
     called_names = {part.name for part in _turn_parts(request) if isinstance(part, ToolCall)}
-    names = [tool.name for tool in request.tools if tool.kind == "function" and tool.name not in called_names]
+    names = [tool.name for tool in known_tools(request.tools) if tool.kind == "function"]
+    names = [name for name in names if name not in called_names]
     return f"another tool ({', '.join(names[:MAX_NAMES])})" if names else "a tool with other arguments"
 
 

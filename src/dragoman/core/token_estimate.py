@@ -30,6 +30,7 @@ from dragoman.core.messages import (
     ToolCall,
     ToolResult,
     UnknownPart,
+    known_tools,
 )
 
 _SCRIPTS: Final = {
@@ -114,8 +115,9 @@ class TokenEstimator:
     def estimate_request(self, request: Request) -> int:
         """Returns the estimated input tokens of the request, without responses it refers to."""
         texts = [request.response_schema]
-        tokens = _TOOLS_TOKENS if request.tools else 0
-        for tool in request.tools:
+        tools = known_tools(request.tools)
+        tokens = _TOOLS_TOKENS if tools else 0
+        for tool in tools:
             texts += _tool_texts(tool)
             tokens += _TOOL_TOKENS
         for message in request.messages:

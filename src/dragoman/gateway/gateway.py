@@ -27,7 +27,6 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.core.token_estimate import GENERIC
-from dragoman.dialects.openai_responses.client_tools import as_functions
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
@@ -37,8 +36,10 @@ from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
-from dragoman.gateway.vendor_tools.loop import AsgiApp, Listings, VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers, offers_tools, plan_vendor_tools
+from dragoman.gateway.vendor_tools import client_run_tools
+from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
+from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, declared_servers, offers_tools
+from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
@@ -78,6 +79,8 @@ class _ResponseJob(msgspec.Struct, frozen=True):
     """The response is a summary of the conversation, to be sealed."""
     vendor_tools: VendorToolPlan | None = None
     """What the gateway does about tools that the API's vendor would run."""
+    warnings: tuple[Notice, ...] = ()
+    """About tools that are left out."""
 
 
 class Gateway:
@@ -110,6 +113,8 @@ class Gateway:
         self._vendor_tools = vendor_tools
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_tool_run: OnToolRun | None = None
+        """Called after each run of a vendor tool."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
@@ -151,6 +156,11 @@ class Gateway:
         """The ASGI application that serves the tools of the configured MCP servers; None: there are no servers."""
         return self._vendor_tools.mcp_endpoint
 
+    @property
+    def search_above(self) -> int:
+        """Number of tools above which the model has to find them; 0: never."""
+        return self._vendor_tools.search_above
+
     def secret_values(self) -> list[str]:
         """Returns the values of backends and vendor tools that must not appear in logs or captures."""
         values = [secret for backend in self._backends for secret in backend.secret_values()]
@@ -173,7 +183,9 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if plan_vendor_tools(request, lambda _: routes[0], self._vendor_tools.executors) is not None:
+        if client_run_tools.with_functions(request, self._router.first)[0] is not request:
+            return None
+        if self._vendor_tools.plan(request, lambda _: routes[0]) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -256,26 +268,37 @@ class Gateway:
         """
         require_single_choice(request)
         resolved = self.response_store.resolve(limit_to_one_call(request))
-        complete = self._with_function_tools(resolved.request)
+        complete, unseen = client_run_tools.with_functions(resolved.request, self._router.first)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
             complete, needs_compaction = compaction.prepare_request(complete, self._router.first, self._seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = compaction.summary_request(complete)
+                summary = self._summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = plan_vendor_tools(complete, self._router.first, self._vendor_tools.executors, listings)
+        plan = self._vendor_tools.plan(complete, self._router.first, listings)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
-        return _ResponseJob(request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan)
+        return _ResponseJob(
+            request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan, warnings=unseen
+        )
+
+    def _summary_request(self, request: Request) -> Request:
+        """Returns the request for a summary, with the same tools in its prompt as in the conversation's own requests.
+
+        Raises:
+            RequestError: There is nothing to summarize.
+        """
+        plan = self._vendor_tools.plan(request, self._router.first)
+        return compaction.summary_request(request if plan is None or plan.refused else plan.request)
 
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return partial(self._vendor_tools.generate, backend, job.vendor_tools)
+            return partial(self._vendor_tools.generate, backend, job.vendor_tools, self.on_tool_run)
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
@@ -303,7 +326,7 @@ class Gateway:
         if vendor_tools is None or vendor_tools.refused is None:  # else no model is asked
             stages.append(UsageFiller(edit.request, tokenizers.find(edit.request.model), early=early))
         planned = () if vendor_tools is None else vendor_tools.warnings
-        stages.append(ClientEventFilter(request, (*warnings, *planned, *edit.warnings)))
+        stages.append(ClientEventFilter(request, (*warnings, *job.warnings, *planned, *edit.warnings)))
         if job.is_summary:
             stages.append(compaction.SealedSummary(self._seal, job.context))
         else:
@@ -313,16 +336,6 @@ class Gateway:
         if job.client_request.store or job.resolved.warnings:
             stages.append(ResponseRecorder(self.response_store, job.client_request, job.resolved))
         return stages
-
-    def _with_function_tools(self, request: Request) -> Request:
-        """The request with its API's own tools as functions, unless it goes to a server of the same API.
-
-        Raises:
-            RequestError: An item of such a tool lacks a required field.
-        """
-        if request.dialect != compaction.DIALECT or (first := self._router.first(request)) is None:
-            return request
-        return request if first.backend.edits_context(first.request) else as_functions(request)
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""
@@ -357,11 +370,11 @@ class Gateway:
         )
 
     def _request_to_count(self, request: Request) -> Request:
-        request = self._with_function_tools(self.response_store.resolve(request).request)
+        request, _ = client_run_tools.with_functions(self.response_store.resolve(request).request, self._router.first)
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
-            request = compaction.summary_request(request) if needs_compaction else request
-        plan = plan_vendor_tools(request, self._router.first, self._vendor_tools.executors)
+            request = self._summary_request(request) if needs_compaction else request
+        plan = self._vendor_tools.plan(request, self._router.first)
         return request if plan is None else plan.request
 
 

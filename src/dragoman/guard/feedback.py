@@ -1,9 +1,9 @@
 """Messages to the model about a rejected call, and to the client if no valid call follows."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
-from dragoman.core.messages import ToolChoice
+from dragoman.core.messages import JsonText, ToolChoice
 from dragoman.guard.validation.violations import MAX_VALUE_CHARS, Violation, quote_value
 
 MAX_REPORTED_VIOLATIONS: Final = 5
@@ -13,6 +13,7 @@ MAX_NAMES: Final = 40
 MAX_NAMES_CHARS: Final = 2000
 """Characters of all listed names; no API allows a tool name of more than 128."""
 
+MAX_SCHEMA_CHARS: Final = 4000
 
 VALID_CALL: Final = "This call is right, and is made. Do not make it again."
 """The result of a valid call while another call of the same response is rejected."""
@@ -24,10 +25,20 @@ def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:
     return f"{problems}. The call was not run. Call {_shorten_name(name)} again, with arguments that are right."
 
 
+def schema_of(parameters: JsonText) -> str:
+    """Returns the message about the schema of a tool that the model may not have seen; "" if it is too long."""
+    return f"JSON Schema of its arguments: {parameters}" if len(parameters) <= MAX_SCHEMA_CHARS else ""
+
+
 def unreadable_call(name: str) -> str:
     """Returns the message about arguments that are not a JSON object."""
     message = "are not a JSON object, so the call was not run. Write the call again."
     return f"The arguments of {_shorten_name(name)} {message}"
+
+
+def wrong_name(name: str, offered: Collection[str], choice: ToolChoice) -> str:
+    """Returns the message about a call of a tool that is not offered, or that the choice does not allow."""
+    return wrong_choice(choice) if name in offered else unknown_tool(name, offered)
 
 
 def unknown_tool(name: str, offered: Iterable[str]) -> str:

@@ -64,6 +64,7 @@ class ToolCallGuard(EventStage):
         self._names = tool_name_match.ToolNames(self._tools, names)
         self._all_tools_known = len(self._tools) == len(request.tools)
         """Whether no tool is run by the vendor; calls of such tools have names of their own."""
+        self._later, self._later_seen, self._round_start = later, 0, 0  # start: index in `received`
         self._copies = CopiedCallDetector(request, later)
         self._trailing = TrailingCallCheck(request, self._copies)
         self._earlier_calls: Counter[CallKey] | None = None
@@ -93,6 +94,8 @@ class ToolCallGuard(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that can be sent now."""
+        if self._later and len(self._later) != self._later_seen:
+            self._later_seen, self._round_start = len(self._later), len(self.received)
         if len(events) == 1 and type(event := events[0]) is TextDelta and not self.rejected:  # the most frequent case
             self._keep(event)
             return events
@@ -238,7 +241,8 @@ class ToolCallGuard(EventStage):
             return [Notice("call_limit_reached", message, f"{name} {arguments}")]
         self._complete_calls += 1
         if fault := self._rejection_kind(name):
-            return self._reject(fault, self._rejection_reason(fault, name), call, event)
+            why = feedback.wrong_name(name, self._tools, self._choice)
+            return self._reject(fault, why, call, event)
         verdict = self._judge(call, arguments)
         if call.buffered and (text := self._trailing.reject(name, arguments, verdict.valid, verdict.reason)):
             return text
@@ -282,9 +286,6 @@ class ToolCallGuard(EventStage):
             return "other"
         return None
 
-    def _rejection_reason(self, fault: RejectionKind, name: str) -> str:
-        return feedback.unknown_tool(name, self._tools) if fault == "unknown" else feedback.wrong_choice(self._choice)
-
     def _judge(self, call: PendingCall, arguments: str) -> Verdict:
         tool = self._tools.get(call.start.name)
         if tool is None:
@@ -327,7 +328,8 @@ class ToolCallGuard(EventStage):
         if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None
         most = self._policy.reask_max_tokens
-        return reask.build_reask(self._request, self.received, self.rejected, self._valid, most)
+        request = replace(self._request, messages=(*self._request.messages, *self._later))
+        return reask.build_reask(request, self.received[self._round_start :], self.rejected, self._valid, most)
 
     def _call_missing(self) -> bool:
         required = {"required": True, "named": self._choice.name in self._tools}.get(self._choice.mode, False)
@@ -384,8 +386,7 @@ class ToolCallGuard(EventStage):
     def _release(self) -> list[AnyEvent]:
         """Returns the events that waited; rejected calls are sent as the policy wants it."""
         open, self._pending = self._pending, None
-        waiting, self._waiting = self._waiting, []
-        self.rejected = []
+        waiting, self._waiting, self.rejected = self._waiting, [], []
         sent = reask.SentState(bool(self._valid), self._reported, self._policy.buffering == "all")
         out: list[AnyEvent] = []
         for each in waiting:

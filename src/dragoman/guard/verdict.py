@@ -71,4 +71,7 @@ def judge_call(tool: Tool, text: JsonText, enabled: Collection[str]) -> Verdict:
         return Verdict(first.arguments, first.repairs, extra_calls=tuple(more))
     if not arguments.is_decodable:
         return Verdict(text, valid=False, reason=feedback.unreadable_call(tool.name))
-    return Verdict(text, valid=False, reason=feedback.invalid_arguments(tool.name, arguments.violations(schema)))
+    reason = feedback.invalid_arguments(tool.name, arguments.violations(schema))
+    if tool.loading in ("found", "deferred"):  # not among the tools that the model is shown
+        reason = f"{reason} {feedback.schema_of(tool.parameters)}"
+    return Verdict(text, valid=False, reason=reason)

@@ -11,7 +11,16 @@ from typing import Literal, NamedTuple
 
 import msgspec
 
-from dragoman.core.messages import Message, Part, Reasoning, Request, ToolCall, ToolResult, part_text
+from dragoman.core.messages import (
+    Message,
+    Part,
+    Reasoning,
+    Request,
+    ToolCall,
+    ToolResult,
+    part_text,
+    tools_before_conversation,
+)
 from dragoman.parsing.format import Format
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings
@@ -53,7 +62,7 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
             turn_texts.append((role, []))
         turn_texts[-1][1].append(text)
     turns = [ChatTurn(role, _join_texts(texts, role, format)) for role, texts in turn_texts]
-    tools = format.write_tools(request.tools, request.tool_choice)
+    tools = format.write_tools(tools_before_conversation(request.tools), request.tool_choice)
     if tools:
         system_text = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
         turns.insert(0, ChatTurn("system", system_text + tools))

@@ -100,9 +100,10 @@ def _steps(tier: str, budget: Budget, request: Request) -> Iterator[tuple[str, t
 
 
 def _select_tools(request: Request, names: Sequence[str]) -> tuple[Tool, ...]:
-    """The tools with these names and the tool that must be called; all tools if there are no names, or if any tool must
-    be called.
+    """The tools with these names, the tool that must be called, and tools that are found by a search with that search;
+    all tools if there are no names, or if any tool must be called.
     """
     if not names or request.tool_choice.mode == "required":
         return request.tools
-    return tuple(tool for tool in request.tools if tool.name in names or tool.name == request.tool_choice.name)
+    remaining = {*names, request.tool_choice.name}
+    return tuple(tool for tool in request.tools if tool.name in remaining or tool.loading != "listed")

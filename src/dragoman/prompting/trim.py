@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Request, Text, Tool
+from dragoman.core.messages import SYSTEM_ROLES, JsonText, Message, Part, Request, Text, Tool, tools_before_conversation
 from dragoman.core.token_estimate import TokenEstimator
 from dragoman.prompting import hints
 from dragoman.schema.keywords import LISTED, NAMED, SINGLE
@@ -143,9 +143,10 @@ def trim_request(request: Request, tier: str, vocabulary: TokenEstimator) -> Tri
     tools = tuple(_tool(tool, tier) for tool in request.tools)
     messages = tuple(_message(message, tier) for message in request.messages)
     if TIERS[tier].gather_system:
-        messages = _gather_system_text(messages, _call_hint(tools))
+        listed = tools_before_conversation(tools)
+        messages = _gather_system_text(messages, _call_hint(listed))
         if request.tool_choice.mode != "none":
-            messages = hints.add_hints(messages, [t.name for t in tools if _FOR_FILES.search(t.description)])
+            messages = hints.add_hints(messages, [t.name for t in listed if _FOR_FILES.search(t.description)])
     trimmed = replace(request, tools=tools, messages=messages)
     saved = _estimate(vocabulary, _trimmable_texts(request)) - _estimate(vocabulary, _trimmable_texts(trimmed))
     return TrimmedRequest(trimmed, saved) if saved > 0 else TrimmedRequest(request, 0)
@@ -157,7 +158,7 @@ def _estimate(vocabulary: TokenEstimator, texts: Iterable[str]) -> int:
 
 def _trimmable_texts(request: Request) -> Iterator[str]:
     """All text that can be trimmed."""
-    for tool in request.tools:
+    for tool in tools_before_conversation(request.tools):
         if tool.kind == "function":
             yield tool.description
             yield tool.parameters
@@ -167,7 +168,7 @@ def _trimmable_texts(request: Request) -> Iterator[str]:
 
 
 def _tool(tool: Tool, tier: str) -> Tool:
-    if tool.kind != "function":
+    if tool.kind != "function" or tool.loading == "search":  # whose description lists the tools that it finds
         return tool
     return replace(
         tool, description=TIERS[tier].tool_description(tool.description), parameters=_schema(tool.parameters, tier)

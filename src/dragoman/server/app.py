@@ -17,7 +17,7 @@ A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan
 import hmac
 import logging
 import os
-from collections.abc import Callable, Iterable, Mapping, MutableMapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -124,11 +124,11 @@ class App:
         if self._metrics and posted:
             self._metrics.begin()
 
-        async def send_tracked(message: MutableMapping[str, Any]) -> None:
+        def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
-            await send(message)
+            return send(message)
 
         capture: CaptureRecorder | None = None
         try:
@@ -143,8 +143,9 @@ class App:
                 client = Client.from_scope(scope, receive, send_tracked)
                 await Passthrough(posted, self._gateway, self._config, record, client).run(headers)
             elif posted is not None:
-                headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
-                capture = self._captures.begin(method, path, headers_decoded) if self._captures else None
+                if self._captures:
+                    headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
+                    capture = self._captures.begin(method, path, headers_decoded)
                 observer = _observer_for(capture, record)
                 client = Client.from_scope(
                     scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked
@@ -161,12 +162,13 @@ class App:
 
     def _finish(self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
-        steps: tuple[tuple[str, Callable[[], object]], ...] = (
-            ("closed", record.close),
-            ("logged", partial(self._log, record)),
-            ("counted", partial(self._count, posted, record)),
-            ("kept", partial(self._keep, capture, record)),
-        )
+        steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
+        if record.error or record.path not in _POLLED_PATHS:
+            steps.append(("logged", record.log))
+        if self._metrics and posted:
+            steps.append(("counted", partial(self._metrics.finish, posted, record)))
+        if self._captures and capture:
+            steps.append(("kept", partial(self._captures.finish, capture, record)))
         for name, step in steps:
             try:
                 step()
@@ -174,18 +176,6 @@ class App:
                 log.exception("bug: %s could not be %s", record.id, name)
         if record.cause is not None:
             hooks.call_hooks(self._on_error, record.cause, record.id)
-
-    def _log(self, record: AccessRecord) -> None:
-        if record.error or record.path not in _POLLED_PATHS:
-            record.log()
-
-    def _count(self, posted: Route | None, record: AccessRecord) -> None:
-        if self._metrics and posted:
-            self._metrics.finish(posted, record)
-
-    def _keep(self, capture: CaptureRecorder | None, record: AccessRecord) -> None:
-        if self._captures and capture:
-            self._captures.finish(capture, record)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -203,9 +193,11 @@ class App:
                 return
 
     def _is_served(self, path: str) -> bool:
-        one = path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
-        one = one or (path == _MCP and self._gateway.mcp_endpoint is not None)
-        return one or path == _MODELS or path in self._gets or path in self._by_path
+        if path in self._by_path or path in self._gets or path == _MODELS:
+            return True
+        if path == _MCP:
+            return self._gateway.mcp_endpoint is not None
+        return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
         gets = (*self._gets, _MODELS, _ONE_MODEL, "/v1/responses/{id}")
@@ -250,14 +242,10 @@ class App:
         Returns: the headers that let an allowed page read the response.
         Raises: ForbiddenError: the host or the origin is not allowed.
         """
-        for what, read in (("host", parse_host_header), ("origin", parse_origin_header)):
-            value = headers.get(what, "")
-            name = read(value)
-            if (what in headers or what == "host") and "*" not in self._hosts and name not in self._hosts:
-                advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
-                raise ForbiddenError(f"{what} {quote(value)} is not served{advice}")
+        self._check_name("host", headers.get("host", ""), parse_host_header)
         if "origin" not in headers:
             return {}
+        self._check_name("origin", headers["origin"], parse_origin_header)
         requested = headers.get("access-control-request-headers", "*")
         return {
             "access-control-allow-origin": headers["origin"],
@@ -304,6 +292,15 @@ class App:
     async def _counted(self, send: Send, known: bool) -> None:
         assert self._metrics is not None
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
+
+    def _check_name(self, header: str, value: str, read: Callable[[str], str]) -> None:
+        """
+        Raises: ForbiddenError: the host name that `read` finds in the value of the header is not allowed.
+        """
+        name = read(value)
+        if name not in self._hosts and "*" not in self._hosts:
+            advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
+            raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
 
     async def _ready(self, send: Send, known: bool) -> None:
         states = self._gateway.health()

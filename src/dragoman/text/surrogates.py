@@ -23,7 +23,7 @@ REPLACEMENT_CHAR: Final = "\ufffd"
 
 def may_have_surrogates(data: bytes) -> bool:
     """Returns whether the JSON may contain half a surrogate pair. Fast; may return True wrongly."""
-    return b"\\ud" in data or b"\\uD" in data
+    return data.find(b"\\ud") >= 0 or data.find(b"\\uD") >= 0  # `in` takes longer
 
 
 class SurrogateJoiner:

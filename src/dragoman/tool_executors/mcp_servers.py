@@ -38,7 +38,7 @@ class McpServersExecutor(ToolServers):
     def offered(self, model: str) -> list[VendorTool]:
         """See `ToolServers.offered`."""
         return [
-            VendorTool("mcp", name, "", server=RemoteServer(name, "", f"mcp.{name}"))
+            VendorTool("mcp", name, "", server=RemoteServer(name, "", f"mcp.{name}"), is_internal=True)
             for name, server in self._servers.by_name.items()
             if any(fnmatchcase(model, pattern) for pattern in server.config.offer_to)
         ]
@@ -51,7 +51,7 @@ class McpServersExecutor(ToolServers):
             listed = await server.tools()
         except McpServerError as error:
             return ToolRunResult(str(error), error="unavailable")
-        return ToolRunResult("", tools=tuple(each for each in listed if tool.server.offers(each)))
+        return ToolRunResult("", listed=tuple(each for each in listed if tool.server.offers(each)))
 
     async def run(self, call: VendorToolCall) -> ToolRunResult:
         """Calls the tool. See `ToolExecutor.run`."""

@@ -3,6 +3,8 @@
 To add a kind: its settings in `config.py`, an executor, and a function in `_BUILDERS`.
 """
 
+import ipaddress
+import re
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
@@ -11,10 +13,11 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
 from dragoman.mcp_client.pool import McpServers
-from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebSearchConfig
+from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.vendor_tools.tool import ToolExecutor
 
 NO_SERVERS: Final = McpServers({})
+_HOST: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
 def build_executors(config: ToolsConfig, servers: McpServers = NO_SERVERS) -> dict[str, ToolExecutor]:
@@ -40,9 +43,9 @@ def _web_search(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None
             _reject_unused(settings)
             return None
         case "searxng":
-            return _searxng(settings)
+            return _limited(_searxng(settings), settings)
         case "local":
-            return _local(settings)
+            return _limited(_local(settings), settings)
     hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
 
@@ -71,6 +74,11 @@ def _mcp_tool(use: str, kind: str, servers: McpServers) -> ToolExecutor:
     return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind)
 
 
+def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
+    executor.timeout_s, executor.models = settings.timeout_s, settings.models
+    return executor
+
+
 def _reject_unused(settings: WebSearchConfig) -> None:
     """Rejects settings of a search that is off: the user expects it to be on."""
     for name, use in (("url", "searxng"), ("path", "local")):
@@ -97,8 +105,49 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
     return LocalSearch(folder, settings.base_url, settings.max_results)
 
 
+def _web_fetch(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
+    settings = config.web_fetch
+    match settings.use:
+        case "":
+            if settings != WebFetchConfig():
+                raise ConfigError('tools.web_fetch has settings, but is off: set use = "http" next to them')
+            return None
+        case "http":
+            return _http(settings)
+    hint = one_of(settings.use, [each for each in WEB_FETCH if each], "expected ")
+    raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_fetch.use")
+
+
+def _http(settings: WebFetchConfig) -> ToolExecutor:
+    if missing_extras("tools"):
+        command = install_command("tools")
+        raise ConfigError(f"web fetch needs the tools extra: {command} - at tools.web_fetch.use")
+    for entry in settings.allow_private:
+        if not (_is_network(entry) or _HOST.fullmatch(entry)):
+            raise ConfigError(
+                f"expected a network or a host name, got {quote(entry)} - at tools.web_fetch.allow_private"
+            )
+    for entry in settings.allowed_hosts:
+        if not _HOST.fullmatch(entry):
+            raise ConfigError(f"expected a host name, got {quote(entry)} - at tools.web_fetch.allowed_hosts")
+    from dragoman.tool_executors.fetch.web_fetch import WebFetch
+
+    executor = WebFetch(settings)
+    executor.models = settings.models
+    return executor
+
+
+def _is_network(entry: str) -> bool:
+    try:
+        ipaddress.ip_network(entry, strict=False)
+    except ValueError:
+        return False
+    return True
+
+
 _BUILDERS: Final[Mapping[str, Callable[[ToolsConfig, McpServers], ToolExecutor | None]]] = {
     "web_search": _web_search,
+    "web_fetch": _web_fetch,
     "code_execution": _code_execution,
     "mcp": _mcp_servers,
 }

@@ -2,13 +2,13 @@
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Final
-from urllib.parse import urlsplit
 
 import msgspec
 
 from dragoman.core.errors import RemoteError, loggable_message
+from dragoman.tool_executors.domains import is_admitted
 from dragoman.vendor_tools.tool import (
     SearchHit,
     ToolExecutor,
@@ -65,25 +65,3 @@ class WebSearch(ToolExecutor):
             return error_result("unavailable")
         hits = [hit for hit in found if is_admitted(hit.url, call.tool)]
         return search_result(hits[: self._max_results], _MAX_CHARS)
-
-
-def is_admitted(url: str, tool: VendorTool) -> bool:
-    """Returns whether the tool's options admit results from this URL."""
-    if _is_below(url, tool.blocked_domains):
-        return False
-    return not tool.allowed_domains or _is_below(url, tool.allowed_domains)
-
-
-def _is_below(url: str, domains: Iterable[str]) -> bool:
-    """Returns whether the URL is of one of these domains, `example.com` or `example.com/path`."""
-    try:
-        at = urlsplit(url)
-        host = (at.hostname or "").lower()
-    except ValueError:
-        return False
-    for domain in domains:
-        name, _, path = domain.lower().partition("/")
-        is_host = bool(name) and (host == name or host.endswith(f".{name}"))
-        if is_host and at.path.lower().startswith(f"/{path}" if path else ""):
-            return True
-    return False

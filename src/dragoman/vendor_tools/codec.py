@@ -6,7 +6,7 @@ them as opaque text (`opaque`), as the vendor's own is in its `encrypted_content
 
 import base64
 import binascii
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -18,12 +18,13 @@ from dragoman.text import json_cursor
 from dragoman.vendor_tools.remote import ApprovedCall
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
 
-_OPAQUE: Final = "dragoman.text.1."
+OPAQUE_PREFIX: Final = "dragoman.text.1."
+"""Beginning of every opaque text."""
 
 
 def opaque(text: str) -> str:
     """Returns the text in a form that clients send back unread. It is not encrypted."""
-    return _OPAQUE + base64.urlsafe_b64encode(text.encode()).decode()
+    return OPAQUE_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
 
 
 def read_opaque(value: str) -> str | None:
@@ -31,7 +32,7 @@ def read_opaque(value: str) -> str | None:
     if not is_opaque(value):
         return None
     try:
-        return base64.b64decode(value[len(_OPAQUE) :], b"-_", validate=True).decode()
+        return base64.b64decode(value[len(OPAQUE_PREFIX) :], b"-_", validate=True).decode()
     except (binascii.Error, UnicodeDecodeError, ValueError):
         return None
 
@@ -48,12 +49,17 @@ def nothing(messages: Sequence[Message]) -> tuple[Any, ...]:
 
 def is_opaque(value: str) -> bool:
     """Returns whether the value looks like one that `opaque` returned."""
-    return value.startswith(_OPAQUE)
+    return value.startswith(OPAQUE_PREFIX)
 
 
-def unchanged(messages: Sequence[Message]) -> tuple[Message, ...]:
+def unchanged(request: Request) -> tuple[Message, ...]:
     """Returns the messages, for an API without vendor's blocks in its history."""
-    return tuple(messages)
+    return request.messages
+
+
+def no_tools(request: Request) -> tuple[str, ...]:
+    """Returns no names, for an API without tool searches."""
+    return ()
 
 
 def only_usage(usage: Usage, uses: Mapping[str, int]) -> Usage:
@@ -73,8 +79,10 @@ class VendorToolCodec:
     """Returns the events of its result."""
     reported_kinds: frozenset[str] = field(default_factory=frozenset)
     """Kinds of tools for which the API has a block that says that the call failed."""
-    as_functions: Callable[[Sequence[Message]], tuple[Message, ...]] = unchanged
+    as_functions: Callable[[Request], tuple[Message, ...]] = unchanged
     """Returns the messages with past calls of such tools as calls of functions, with their results."""
+    found_tools: Callable[[Request], Iterable[str]] = no_tools
+    """Returns the names of the tools that past tool searches have found, of the client or of the vendor."""
     count_uses: Callable[[Usage, Mapping[str, int]], Usage] = only_usage
     """Adds the number of calls, by kind, to the usage of a response."""
     options: frozenset[str] = frozenset()
@@ -91,6 +99,10 @@ class VendorToolCodec:
     """Returns the labels of servers whose tools the client has got already."""
     server_options: frozenset[str] = frozenset()
     """Kinds of tools that only contain options of declared servers."""
+    counts_together: bool = False
+    """`max_uses` limits the calls of all tools together, except tool searches."""
+    has_citations: bool = False
+    """Texts can name the sources that they quote, as `web_search_result_location`."""
     shows_calls: bool = True
     """Calls are parts of a response, so they separate the texts around them."""
 

@@ -16,6 +16,7 @@ import re
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Final
 
 import msgspec
@@ -42,7 +43,7 @@ class StreamPassthrough:
     """Rewrites an event of the gateway to fit after the server's first and last events; None: written unchanged."""
 
 
-_EVENT: Final = re.compile(rb".*?(?:\n\r?\n|\Z)", re.DOTALL)
+_EVENT_END: Final = re.compile(rb"\n\r?\n")
 _CR_ALONE: Final = re.compile(rb"\r[^\n]")
 _DATA: Final = re.compile(rb"^(data: ?)(\{.*\})", re.MULTILINE)
 _MODEL: Final = b'"model"'
@@ -85,7 +86,7 @@ class StreamRewriter:
         Raises:
             UpstreamError: An event is longer than `EVENT_LIMIT_BYTES`.
         """
-        if self._cr or b"\r" in piece or self._rest.endswith(b"\r"):
+        if self._cr or piece.find(b"\r") >= 0 or self._rest.endswith(b"\r"):  # `in` takes longer than `find`
             piece = self._lines(piece)
         events = self._rewrite_complete(piece)
         if not events:
@@ -96,9 +97,9 @@ class StreamRewriter:
             self._begin(events)
         self.finished = self.finished or self._is_end(events)
         for marker in self._usage_only_markers:
-            if marker in events:
-                events = b"".join(event for event in _EVENT.findall(events) if marker not in event)
-        return self._with_model_name(events) if self._model is not None and _MODEL in events else events
+            if events.find(marker) >= 0:
+                events = b"".join(event for event in _split_events(events) if marker not in event)
+        return self._with_model_name(events) if self._model is not None and events.find(_MODEL) >= 0 else events
 
     def close(self) -> bytes:
         """Returns the last event if the server omitted its final blank line; an incomplete event is discarded."""
@@ -112,13 +113,7 @@ class StreamRewriter:
 
     def boundary_events(self) -> list[bytes]:
         """Returns the first event and the last ones, the only ones that must be parsed."""
-        pieces = b"".join(self._last)
-        at = len(pieces)
-        for _ in range(_MAX_END_EVENTS + 1):
-            if at < 0:
-                break
-            at = max(pieces.rfind(b"\n\n", 0, at), pieces.rfind(b"\n\r\n", 0, at))
-        return [self.first, *_EVENT.findall(pieces, max(at, 0))]
+        return [self.first, *_split_events(b"".join(self._last))[-_MAX_END_EVENTS - 1 :]]
 
     def _lines(self, piece: bytes) -> bytes:
         """Replaces CR by LF if CR alone ends the lines; JSON strings contain neither character unescaped."""
@@ -148,21 +143,32 @@ class StreamRewriter:
 
     def _begin(self, events: bytes) -> None:
         """Finds the first event after any comments."""
-        first = next((event for event in _EVENT.finditer(events) if b"data:" in event[0]), None)
-        if first is not None:
-            self.first = first[0]
-            self._last.append(events[first.end() :])
+        split = _split_events(events)
+        for i, event in enumerate(split):
+            if b"data:" in event:
+                self.first = event
+                self._last.append(b"".join(split[i + 1 :]))
+                return
 
     def _is_end(self, events: bytes) -> bool:
         """Whether the last of these events ends the response; if a comment follows it, `close` detects it."""
-        last = max(events.rfind(b"\n\n", 0, -2) + 2, events.rfind(b"\n\r\n", 0, -3) + 3)
-        return self._passthrough.end_pattern.match(events, last if last > 2 else 0) is not None
+        start = 0
+        if events.find(b"\n") < len(events) - 2:  # several lines
+            start = events.rfind(b"\n\n", 0, -2) + 2
+            start = max(start, events.rfind(b"\n\r\n", start, -3) + 3)
+        return self._passthrough.end_pattern.match(events, start if start > 2 else 0) is not None
 
     def _with_model_name(self, events: bytes) -> bytes:
         return _DATA.sub(
             lambda match: match[1] + replace_model_name(match[2], self._model or "", self._passthrough.model_container),
             events,
         )
+
+
+def _split_events(data: bytes) -> list[bytes]:
+    """Returns each event with the blank line after it, and what follows the last blank line."""
+    ends = [0, *(match.end() for match in _EVENT_END.finditer(data)), len(data)]
+    return [data[start:end] for start, end in pairwise(ends)]
 
 
 def _is_complete(event: bytes) -> bool:

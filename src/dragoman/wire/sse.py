@@ -40,7 +40,7 @@ def encode(data: bytes, event: str = "") -> bytes:
 
 def one_line(json: bytes) -> bytes:
     """Replaces line breaks in JSON by blanks; they are white space between tokens, as in pretty-printed JSON."""
-    return json.translate(_NO_LINE_ENDS) if b"\n" in json or b"\r" in json else json
+    return json.translate(_NO_LINE_ENDS) if json.find(b"\n") >= 0 or json.find(b"\r") >= 0 else json
 
 
 def comment(text: str) -> bytes:

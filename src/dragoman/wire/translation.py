@@ -31,6 +31,7 @@ from dragoman.core.messages import (
     ToolCall,
     ToolResult,
     UnknownPart,
+    known_tools,
 )
 from dragoman.schema.adapt import AdaptedSchema, adapt, summarize_changes
 from dragoman.schema.relax import SchemaChange
@@ -42,18 +43,10 @@ from dragoman.wire.openai_fields import DETAILS
 
 _PARSED_FIELDS: Final = frozenset(
     (
-        *(
-            "about_namespace",
-            "detail",
-            "functions",
-            "in_field",
-            "in_item",
-            "max_completion_tokens",
-            "namespace",
-            "output_config",
-            "reasoning_effort",
-        ),
-        *("response_format", "search_result", "source", "strict", "thinking", "type", "x-anthropic-billing-header"),
+        *("about_namespace", "detail", "display_height_px", "display_width_px", "enable_zoom", "functions", "in_field"),
+        *("in_item", "max_completion_tokens", "namespace", "output_config", "reasoning_effort", "response_format"),
+        *("search_result", "source", "strict", "thinking", "toolset", "toolset_name", "type"),
+        "x-anthropic-billing-header",
     )
 )
 """Fields that stay in `extra` unchanged although they are parsed: their meaning is in a typed field, for any API, or
@@ -235,12 +228,12 @@ class TranslationReport:
             UnsupportedError: A tool that its vendor runs must be called, or only such tools are offered.
         """
         if self.is_native:
-            return list(request.tools)
+            return list(known_tools(request.tools))
         tools = client_run_tools(request, f"a server of {self._dialect}")
         for tool in request.tools:
             if tool.kind != "function":
                 self.dropped(tool.kind, f"tool {quote(tool.kind)}")
-        return list(tools)
+        return list(known_tools(tools))
 
     def is_strict(self, tool: Tool, target: Target) -> bool:
         """Returns whether the tool's schema is sent as strict; `target` describes what strict schemas may contain."""

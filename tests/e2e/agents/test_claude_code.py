@@ -139,8 +139,8 @@ async def test_claude_code_discovers_models(tmp_path: Path) -> None:
     ("lines", "failing"),
     [
         ([], "Read was not called"),
-        ([("assistant", {"type": "tool_use", "id": "1", "name": "Read"})], "no result of Read holds"),
-        ([("result", {"is_error": True})], "it did not end well"),
+        ([("assistant", {"type": "tool_use", "id": "1", "name": "Read"})], "no result of Read contains"),
+        ([("result", {"is_error": True})], "expected an end without an error"),
     ],
 )
 def test_failed_claude_code_run_is_detected(lines: list[tuple[str, dict[str, Any]]], failing: str) -> None:

@@ -74,9 +74,9 @@ def test_first_use_recording_answers_within_limits(name: str) -> None:
     """Each question is answered within its time limit, the one about a file after the tool has read it."""
     questions = first_use.SESSIONS[name]
     shown, typed = screens(first_use.RECORDINGS / f"{name}.cast")
-    assert list(typed) == [question.words for question in questions]
+    assert list(typed) == [question.text for question in questions]
     for number, question in enumerate(questions):
-        asked_s = typed[question.words]
+        asked_s = typed[question.text]
         said = ((at, first_use.answer(text, question, number)) for at, text in shown if at > asked_s)
         answered_s, answer = next((at, text) for at, text in said if text)
         assert answered_s - asked_s < question.limit_s

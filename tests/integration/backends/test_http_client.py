@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gzip
 import os
+import socket
 import zlib
 
 import pytest
@@ -287,8 +288,8 @@ async def test_compressed_body_is_decoded(encoding: str) -> None:
         ("br", TEXT, "content-encoding br, which was not requested"),
         ("gzip, gzip", TEXT, "content-encoding gzip, gzip, "),
         ("gzip", TEXT, "invalid gzip"),
-        ("gzip", gzip.compress(TEXT)[:-3], "truncated gzip"),
-        ("gzip", gzip.compress(TEXT) + b"x", "data after the end of gzip"),
+        ("gzip", gzip.compress(TEXT, mtime=0)[:-3], "truncated gzip"),
+        ("gzip", gzip.compress(TEXT, mtime=0) + b"x", "data after the end of gzip"),
         ("deflate", b"x", "truncated deflate"),
         ("deflate", b"\xff\xff\xff", "invalid deflate"),
         ("gzip", b"", "truncated gzip"),
@@ -309,3 +310,20 @@ async def test_decompression_bomb_is_decoded_in_limited_pieces() -> None:
         for _ in range(9):
             assert 0 < len(await response.read()) <= 256 * 1024
         response.close()
+
+
+async def test_endless_empty_blocks_are_rejected() -> None:
+    """Without content, a reader's limit of decoded bytes would never be reached."""
+    blocks = b"\x78\x9c" + b"\x00\x00\x00\xff\xff" * 40_000
+    head = b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\nContent-Encoding: deflate\r\n\r\n" % (len(blocks) + 1)
+    async with raw_server(answers(head + blocks, closes=False)) as server, opened(server.url) as client:
+        with pytest.raises(DecodingError, match="without content"):
+            await fetch(client)
+
+
+async def test_given_addresses_are_used_and_the_name_is_not_resolved() -> None:
+    async with raw_server(answers(COUNTED)) as server:
+        address = (socket.AF_INET, socket.SOCK_STREAM, 6, "", ("127.0.0.1", server.port))
+        async with opened(f"http://name.invalid:{server.port}", addresses=[address]) as client:
+            assert await fetch(client) == (200, b"Hello, world")
+    assert f"host: name.invalid:{server.port}".encode() in server.requests[0]

@@ -12,7 +12,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
-from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
+from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, ReplyStore, VerbatimHistory
 from dragoman.catalog import models
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -44,8 +44,8 @@ def turn(*parts: v.Part) -> v.Request:
     return v.Request("m", (QUESTION, v.Message("assistant", parts)))
 
 
-def history_with_call(**limits: int) -> VerbatimHistory:
-    own_words = VerbatimHistory(**limits)
+def history_with_call(store: ReplyStore | None = None) -> VerbatimHistory:
+    own_words = VerbatimHistory(store)
     own_words.add(FENCED, "Sure.", (CALL,))
     return own_words
 
@@ -124,26 +124,42 @@ def test_different_call_is_not_restored(parts: tuple[v.Part, ...]) -> None:
 
 
 def test_least_recently_used_reply_is_evicted() -> None:
-    own_words = history_with_call(replies=2)
+    own_words = history_with_call(store := ReplyStore(replies=2))
     own_words.add("b", "", (replace(CALL, id="b"),))
     assert restored(own_words, v.Text("Sure."), CALL).verbatim_text
     own_words.add("c", "", (replace(CALL, id="c"),))
-    assert len(own_words) == 2
+    assert len(store) == 2
     assert restored(own_words, v.Text("Sure."), CALL).verbatim_text
     assert not restored(own_words, replace(CALL, id="b")).verbatim_text
 
 
 def test_history_size_is_limited() -> None:
-    own_words = history_with_call(chars=300)
-    assert own_words.chars == len(FENCED) + len("Sure.") + len(CALL.arguments)
+    own_words = history_with_call(store := ReplyStore(chars=300))
+    assert store.chars == len(FENCED) + len("Sure.") + len(CALL.arguments)
     own_words.add(FENCED, "Sure.", (CALL,))
-    assert len(own_words) == 1
+    assert len(store) == 1
     own_words.add("x" * 400, "", (replace(CALL, id="b"),))
-    assert (len(own_words), own_words.chars) == (0, 0)
+    assert (len(store), store.chars) == (0, 0)
 
 
-def recorded(*events: AnyEvent) -> VerbatimHistory:
-    own_words = VerbatimHistory()
+def test_histories_of_one_store_share_its_limit_but_no_replies() -> None:
+    store = ReplyStore(replies=2)
+    first, second = VerbatimHistory(store, "first"), VerbatimHistory(store, "second")
+    first.add(FENCED, "Sure.", (CALL,))
+    assert restored(second, v.Text("Sure."), CALL) == v.Message("assistant", (v.Text("Sure."), CALL))
+    second.add("other", "Sure.", (CALL,))
+    assert [restored(own_words, v.Text("Sure."), CALL).verbatim_text for own_words in (first, second)] == [
+        FENCED,
+        "other",
+    ]
+    for id in ("b", "c"):
+        second.add("other", "", (replace(CALL, id=id),))
+    assert len(store) == 2
+    assert not restored(first, v.Text("Sure."), CALL).verbatim_text
+
+
+def recorded(*events: AnyEvent, store: ReplyStore | None = None) -> VerbatimHistory:
+    own_words = VerbatimHistory(store)
     listener = ReplyRecorder(own_words)
     listener.add_text(FENCED)
     begun: list[AnyEvent] = [TextDelta("Sure."), ToolCallStart(0, CALL.id, CALL.name), ToolCallDelta(0, CALL.arguments)]
@@ -175,7 +191,8 @@ BROKEN: dict[str, list[AnyEvent]] = {
 
 @pytest.mark.parametrize("events", BROKEN.values(), ids=BROKEN)
 def test_incomplete_reply_is_not_recorded(events: list[AnyEvent]) -> None:
-    assert len(recorded(*events)) == 0
+    recorded(*events, store=(store := ReplyStore()))
+    assert len(store) == 0
 
 
 def test_recorded_calls_differ_from_rendered_calls() -> None:

@@ -957,3 +957,42 @@ def test_documented_commands_print_documented_output(
     assert cli.main(command.ours) == 0
     printed = capsys.readouterr().out
     assert doc_examples.matches(command.printed, printed), printed
+
+
+@pytest.mark.parametrize("declared", [True, False])
+async def test_tool_searches_are_replayed(declared: bool, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Also in a bundle, where the descriptions, in which the search would look, are replaced by other words."""
+    name = "tool_search_tool_bm25" if declared else "tool_search"
+    search = f'<tool_call>\n{{"name": "{name}", "arguments": {{"query": "mallorca"}}}}\n</tool_call>'
+    weather = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Palma"}}\n</tool_call>'
+
+    async def play(server: Server, writer: Any) -> None:
+        await says(weather if b"You can call these" in server.asked[-1][2] else search)(server, writer)
+
+    tools: list[dict[str, Any]] = [
+        {"name": name, "description": about, "input_schema": {"type": "object", "properties": {"city": {}}}}
+        for name, about in (("get_weather", "Sunshine of Mallorca."), ("list_files", "Files."), ("send", "Mail."))
+    ]
+    if declared:
+        tools = [{**tool, "defer_loading": True} for tool in tools]
+        tools.append({"type": "tool_search_tool_bm25_20251119", "name": name})
+    async with server(play) as far:
+        config = HttpConfig(f"{far.url}/v1", models=("m",), tool_mode="prompt", call_format="hermes", auto_probe=False)
+        gateway = Gateway([HttpBackend("far", config, {})], vendor_tools=VendorToolRunner({}, search_above=2))
+        capture = CaptureConfig(dir=str(tmp_path / "kept"))
+        async with serving(gateway, capture=capture) as (_, url), http_client(url) as client:
+            asking = [{"role": "user", "content": "How is the weather?"}]
+            body = {"model": "m", "max_tokens": 99, "stream": True, "tools": tools, "messages": asking}
+            answer = (await client.post(MESSAGES, json=body)).text
+            assert "get_weather" in answer
+            assert ("tool_reference" in answer) is declared
+        (kept_folder,) = await kept(tmp_path / "kept")
+    status, said = await run_replay(capsys, kept_folder)
+    assert (status, set(stages(said).values())) == (0, {"same"})
+    bundle = tmp_path / "bug.zip"
+    assert await asyncio.to_thread(cli.main, ["bundle", str(kept_folder), "-o", str(bundle)]) == 0
+    capsys.readouterr()
+    assert "Mallorca" not in "".join(unpacked(bundle).values())
+    _, said = await run_replay(capsys, bundle)
+    compared = stages(said)
+    assert {compared[name] for name in ("values", "request 1", "events 1", "events 2", "events", "reply")} == {"same"}

@@ -1,5 +1,6 @@
 """Vendor-run tools that the gateway cannot run: an honest error in the API's own form, never results of the model."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator
 from typing import Any, Final
@@ -7,10 +8,16 @@ from typing import Any, Final
 import pytest
 
 from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
+from dragoman.gateway.gateway import Gateway
+from support.fake_upstream import Server, server
+from support.fake_upstream import whole as whole_body
+from support.http_client import http_client
 from support.scenarios import call
-from support.scripted_backend import Scripted
+from support.scripted_backend import Scripted, serving
 from support.vendor_tools import ONLY, OWN, QUESTION, asking, body, items, messages, scripted, whole
 
 INVENTED: Final = "1. Example Domain - https://example.com"
@@ -42,7 +49,6 @@ async def test_messages_search_alone_gets_error_block(stream: bool, choice: dict
     [
         ("web_fetch_20250910", "web_fetch", "web_fetch"),
         ("code_execution_20250825", "code_execution", "code_execution"),
-        ("tool_search_tool_regex_20251119", "tool_search_tool_regex", "tool_search"),
     ],
 )
 async def test_other_messages_tools_get_error_blocks(stream: bool, type: str, name: str, kind: str) -> None:
@@ -146,6 +152,34 @@ async def test_vendor_tool_next_to_own_tools_is_left_out(dialect: str, stream: b
         reply = await whole(http, dialect, body(dialect, stream, tools=[*ONLY[dialect]["tools"], OWN[dialect]]))
     assert "call_0" in json.dumps(reply)
     assert len(asked) == 1
+
+
+@each_stream
+@pytest.mark.parametrize("mode", ["native", "parse", "prompt"])
+@pytest.mark.parametrize("dialect", sorted(OWN))
+async def test_call_of_unavailable_tool_in_text_reads_error(dialect: str, mode: str, stream: bool) -> None:
+    """The call does not stay in the text, in any tool mode."""
+    called = '<tool_call>\n{"name": "web_search", "arguments": {"query": "x"}}\n</tool_call>'
+
+    async def play(far: Server, writer: asyncio.StreamWriter) -> None:
+        content = called if len(far.asked) == 1 else "I could not search."
+        choice = {"index": 0, "message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
+        await whole_body(200, json.dumps({"id": "x", "choices": [choice]}))(far, writer)
+
+    tools = [*ONLY[dialect]["tools"], OWN[dialect]]
+    async with server(play) as far:
+        config = HttpConfig(
+            f"{far.url}/v1", models=("m",), tool_mode=mode, call_format="hermes", max_retries=0, auto_probe=False
+        )
+        gateway = Gateway([HttpBackend("far", config, {})])
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            reply = await whole(http, dialect, body(dialect, stream, tools=tools))
+        sent = [json.loads(request) for _, _, request in far.asked]
+    written = json.dumps(reply)
+    assert len(sent) == 2
+    assert "<tool_call>" not in written
+    assert "I could not search." in written
+    assert "not available" in json.dumps(sent[1]["messages"])
 
 
 async def test_client_function_of_same_name_is_not_vendor_tool() -> None:

@@ -23,7 +23,7 @@ from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
 from support.scenarios import call
 from support.scripted_backend import Scripted, serving
-from support.vendor_tools import ONLY, OWN, QUESTION, asking, body, items, messages, scripted, whole
+from support.vendor_tools import ONLY, OWN, QUESTION, asking, blocks, body, items, messages, scripted, whole
 
 ANSWER: Final = "Dragoman 1.0 came out in May."
 HIT: Final = SearchHit("https://example.com/news", "News", "Release of Dragoman 1.0: May 5.", "May 6, 2026")
@@ -439,6 +439,39 @@ async def test_sources_that_text_mentions_are_annotations(dialect: str, stream: 
         cited, shown = annotation["url_citation"], "".join(part.get("content") or "" for part in parts if part)
     assert shown[cited["start_index"] : cited["end_index"]] == HIT.url == cited["url"]
     assert cited["title"] == HIT.title
+
+
+@each_stream
+@pytest.mark.parametrize("answer", [f"See {HIT.url}.", f"They say: {HIT.text * 2}"], ids=["URL", "quote"])
+async def test_messages_text_has_citations_of_quoted_results(stream: bool, answer: str) -> None:
+    """The citations come back with the next request, and are not sent to a server of another API."""
+    asked: list[v.Request] = []
+    script = scripted(SEARCH, [TextDelta(answer[:9]), TextDelta(answer[9:])], [TextDelta("Bye.")], asked=asked)
+    async with asking(script, running(Found(HIT, SearchHit("https://x.org", "X", "Other.")))) as http:
+        reply = await whole(
+            http, "anthropic_messages", body("anthropic_messages", stream, **ONLY["anthropic_messages"])
+        )
+        if stream:
+            deltas = [event["delta"] for event in reply if event["type"] == "content_block_delta"]
+            found = [delta["citation"] for delta in deltas if delta["type"] == "citations_delta"]
+            content = [*blocks(reply)[:-1], {"type": "text", "text": answer, "citations": found}]
+        else:
+            content = reply["content"]
+        (cited,) = content[-1]["citations"]
+        history = [
+            {"role": "user", "content": QUESTION},
+            {"role": "assistant", "content": content},
+            {"role": "user", "content": "Thanks."},
+        ]
+        path = dialects.get("anthropic_messages").path
+        asking_again = body("anthropic_messages", stream, messages=history, **ONLY["anthropic_messages"])
+        answered = await http.post(path, json=asking_again)
+    assert (cited["type"], cited["url"], cited["title"]) == ("web_search_result_location", HIT.url, HIT.title)
+    assert cited["cited_text"]
+    assert cited["cited_text"] in HIT.text * 2
+    assert "citations" not in answered.headers.get("x-dragoman-warnings", "")
+    texts = [part for message in asked[2].messages for part in message.parts if isinstance(part, v.Text)]
+    assert not any(text.extra for text in texts)
 
 
 async def test_limit_of_responses_tool_calls_is_applied() -> None:

@@ -63,7 +63,7 @@ async def test_call_is_not_validated_by_response_schema() -> None:
 
 @pytest.mark.parametrize(
     ("path", "tool"),
-    [(CHAT, {"type": "web_search"}), (MESSAGES, {"type": "computer_20251124", "name": "computer"})],
+    [(CHAT, {"type": "web_search"}), (MESSAGES, {"type": "advisor_20260301", "name": "advisor"})],
 )
 @pytest.mark.parametrize("mode", ["prompt", "native"])
 async def test_vendor_tool_is_rejected_by_other_servers(path: str, tool: Any, mode: str) -> None:

@@ -515,7 +515,12 @@ async def test_every_metric_is_documented() -> None:
     assert {name: kind for name, (kind, _) in documented.items()} == {name: f.type for name, f in shown.items()}
     seen = {name: set(f.samples[0].labels) - {"le"} for name, f in shown.items() if f.samples}
     assert {name: set(documented[name][1]) for name in seen} == seen
-    assert set(documented) - set(seen) == {"dragoman_passthrough_responses_total", "dragoman_tool_call_repairs_total"}
+    assert set(documented) - set(seen) == {
+        "dragoman_passthrough_responses_total",
+        "dragoman_tool_call_repairs_total",
+        "dragoman_tool_run_duration_seconds",
+        "dragoman_tool_runs_total",
+    }
 
 
 def test_documented_queries_use_existing_metrics() -> None:

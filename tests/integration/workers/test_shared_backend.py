@@ -69,6 +69,9 @@ class Source:
     def health(self) -> Mapping[str, object]:
         return {"backend": "source", "ready": True, "active": self.running}
 
+    def shows_images(self, model: str) -> bool:
+        return False
+
     def describe(self, model: str) -> Mapping[str, object]:
         return {"kind": "source", "model": model}
 
@@ -144,12 +147,15 @@ async def endless(request: Request, context: ExchangeContext) -> AsyncGenerator[
 
 async def test_events_and_context_arrive(tmp_path: Path) -> None:
     async with connected(tmp_path, plain) as (shared, source):
-        sent = context(disabled_repairs={"name"}, is_partial=True, is_large=True, reasked=True)
+        sent = context(
+            disabled_repairs={"name"}, is_partial=True, is_large=True, reasked=True, unavailable_tools=("t",)
+        )
         events = await all_of(shared, sent)
         assert events == [Start(ID, "m", 1_800_000_000), TextDelta("Hello"), Finish("stop")]
         (got,) = source.contexts
         assert (got.id, got.created, got.is_partial, got.is_large, got.reasked) == (ID, sent.created, True, True, True)
         assert tuple(got.disabled_repairs) == ("name",)
+        assert got.unavailable_tools == ("t",)
         assert got.observer is None
         assert got.progress is None
 
@@ -246,6 +252,7 @@ async def test_all_other_methods_reach_backend(tmp_path: Path) -> None:
         await shared.refresh_models()
         assert [model.id for model in shared.models()] == ["m", "new"]
         assert shared.health() == {"backend": "source", "ready": True, "active": 0}
+        assert shared.shows_images("m") is False
         assert shared.describe("m") == {"kind": "source", "model": "m"}
         assert shared.request_as_shown(REQUEST) == Request("shown", REQUEST.messages)
         assert list(shared.secret_values()) == ["a-secret"]

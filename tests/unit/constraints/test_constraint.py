@@ -10,9 +10,10 @@ import llguidance
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from dragoman import formats
-from dragoman.backends.embedded.grammar import json_grammar, tools_grammar
+from dragoman.backends.embedded.grammar import constrain, json_grammar, tools_grammar
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.collect import collect
@@ -450,3 +451,19 @@ def test_grammars_are_not_cached() -> None:
         assert tracemalloc.get_traced_memory()[0] < 3_000_000
     finally:
         tracemalloc.stop()
+
+
+def test_found_tools_can_be_called_and_deferred_ones_cannot() -> None:
+    search = replace(tool("find", {"type": "object"}), loading="search")
+    names = {"find": True, "found": True, "hidden": False}
+    tools = [
+        search,
+        replace(tool("hidden", {"type": "object"}), loading="deferred"),
+        replace(tool("found", {"type": "object"}), loading="found"),
+    ]
+    request = v.Request("m", (v.Message("user", (v.Text("Go."),)),), tuple(tools), v.ToolChoice("required"))
+    text, warnings = constrain(HERMES, request, has_tools=True)
+    assert warnings == []
+    for name, is_callable in names.items():
+        written_call = HERMES.write_calls([v.ToolCall("1", name, "{}")])
+        assert accepts(written_call, text) is is_callable

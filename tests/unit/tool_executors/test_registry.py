@@ -5,8 +5,9 @@ from typing import Any
 
 import pytest
 
+from dragoman import extras
 from dragoman.core.errors import ConfigError
-from dragoman.tool_executors.config import ToolsConfig, WebSearchConfig
+from dragoman.tool_executors.config import ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.tool_executors.registry import build_executors
 
 
@@ -49,3 +50,47 @@ def test_wrong_settings_are_explained(settings: dict[str, Any], message: str) ->
     with pytest.raises(ConfigError) as caught:
         built(**settings)
     assert str(caught.value) == message
+
+
+def fetching(**settings: Any) -> list[str]:
+    executors = build_executors(ToolsConfig(web_fetch=WebFetchConfig(**settings)))
+    return [f"{kind}: {type(executor).__name__}" for kind, executor in executors.items()]
+
+
+def test_pages_are_fetched_if_configured() -> None:
+    assert fetching(use="http", allow_private=("10.0.0.0/8", "wiki.example.com")) == ["web_fetch: WebFetch"]
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"use": "htp"}, "unknown 'htp'; did you mean 'http'? - at tools.web_fetch.use"),
+        (
+            {"any_url": True},
+            'tools.web_fetch has settings, but is off: set use = "http" next to them',
+        ),
+        (
+            {"use": "http", "allow_private": ("10.0.0.0/33",)},
+            "expected a network or a host name, got '10.0.0.0/33' - at tools.web_fetch.allow_private",
+        ),
+        (
+            {"use": "http", "allow_private": ("http://wiki.example.com",)},
+            "expected a network or a host name, got 'http://wiki.example.com' - at tools.web_fetch.allow_private",
+        ),
+        (
+            {"use": "http", "allowed_hosts": ("*.example.com",)},
+            "expected a host name, got '*.example.com' - at tools.web_fetch.allowed_hosts",
+        ),
+    ],
+)
+def test_wrong_settings_of_fetch_are_explained(settings: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        fetching(**settings)
+    assert str(caught.value) == message
+
+
+def test_missing_packages_are_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(extras, "_is_installed", lambda module: module not in extras.PACKAGES["tools"])
+    with pytest.raises(ConfigError, match=r"web fetch needs the tools extra: .*tools.* - at tools\.web_fetch\.use"):
+        fetching(use="http")
+    assert fetching() == []

@@ -3,7 +3,8 @@
 import pytest
 
 from dragoman.core.errors import UpstreamError
-from dragoman.tool_executors.web_search import WebSearch, is_admitted
+from dragoman.tool_executors.domains import is_admitted
+from dragoman.tool_executors.web_search import WebSearch
 from dragoman.vendor_tools.tool import SearchHit, VendorTool, VendorToolCall
 
 

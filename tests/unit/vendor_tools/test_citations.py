@@ -1,10 +1,11 @@
-"""Sources that a text mentions by their URL."""
+"""Sources that a text mentions by their URL or quotes."""
 
 import json
 
 import pytest
 
-from dragoman.vendor_tools.citations import url_citations
+from dragoman.vendor_tools.citations import result_citations, url_citations
+from dragoman.vendor_tools.codec import is_opaque
 from dragoman.vendor_tools.tool import SearchHit
 
 HITS = [SearchHit("https://a.org/x", "A"), SearchHit("https://a.org/x/y", "B"), SearchHit("https://b.org", "C")]
@@ -29,3 +30,30 @@ def test_urls_of_results_are_cited(text: str, cited: list[tuple[int, int, str]])
 def test_offset_is_added() -> None:
     (found,) = json.loads(url_citations("https://b.org", 10, HITS))
     assert found == {"type": "url_citation", "start_index": 10, "end_index": 23, "url": "https://b.org", "title": "C"}
+
+
+PAGES = [
+    SearchHit(
+        "https://a.org/x", "A", "In short: Dragoman 1.0 was released on the fifth of May, in Lisbon. It is free."
+    ),
+    SearchHit("https://b.org", "B", "b" * 400),
+    SearchHit("https://c.org", "", ""),
+]
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("Nothing.", []),
+        ("It was released on the fifth.", []),
+        ("“dragoman 1.0 WAS released  on the fifth of May”.", [("A", "Dragoman 1.0 was released on the fifth of May")]),
+        ("It was released on the fifth of May; it is free.", [("A", "was released on the fifth of May")]),
+        ("See https://b.org.", [("B", "b" * 150)]),
+        ("See https://b.org.evil.com.", []),
+        ("https://c.org, https://b.org", [("B", "b" * 150), ("", "https://c.org")]),
+    ],
+)
+def test_quoted_and_mentioned_results_are_cited(text: str, cited: list[tuple[str, str]]) -> None:
+    found = json.loads(result_citations(text, [*PAGES, PAGES[0]]) or "[]")
+    assert [(each["title"], each["cited_text"]) for each in found] == cited
+    assert all(is_opaque(each["encrypted_index"]) for each in found)

@@ -141,6 +141,10 @@ class EmbeddedBackend(Backend):
         settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
+    def shows_images(self, model: str) -> bool:
+        """Returns False: prompts are text; see `Backend`."""
+        return False
+
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output verbatim; see `Backend`."""
         return self.verbatim_history.restore(request)

@@ -16,7 +16,7 @@ from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.llguidance import UntaggedCalls, json_rule, llguidance_grammar
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
-from dragoman.core.messages import JsonText, Request, Tool, ToolChoice
+from dragoman.core.messages import JsonText, Request, Tool, ToolChoice, known_tools
 from dragoman.parsing.format import Format
 from dragoman.schema.adapt import adapt
 from dragoman.schema.targets import LLGUIDANCE
@@ -75,7 +75,7 @@ def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str
         warnings.append(Notice("constraint_not_applied", "the engine cannot use the response schema"))
     if not has_tools:
         return text or "", warnings
-    grammar = tools_grammar(format, request.tools, choice, schema if text else "")
+    grammar = tools_grammar(format, known_tools(request.tools), choice, schema if text else "")
     if grammar is None:
         return "", [*warnings, Notice("constraint_not_applied", "the model cannot be constrained to these tools")]
     warnings += [

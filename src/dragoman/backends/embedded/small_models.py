@@ -14,7 +14,7 @@ from dragoman.prompting import hints
 def results_as_prose(request: Request) -> Request:
     """Returns the request with the results of this turn as facts next to the question, and without tools.
 
-    The request is unchanged if there are no results, after a failed call, and if a call is required.
+    The request is unchanged if there are no results, after a failed call or a tool search, and if a call is required.
 
     `Facts from get_weather: sunny` and `Answer in one sentence with these facts: What is the weather?`
     """
@@ -23,6 +23,10 @@ def results_as_prose(request: Request) -> Request:
     names = {p.id: p.name for m in messages for p in m.parts if isinstance(p, ToolCall)}
     results = [p for m in messages[question_at + 1 :] for p in m.parts if isinstance(p, ToolResult)]
     results += [p for p in messages[question_at].parts if isinstance(p, ToolResult)] if question_at >= 0 else []
+    searches = {tool.name for tool in request.tools if tool.loading == "search"}
+    if results and names.get(results[-1].call_id) in searches:
+        return request  # the model calls what it has found
+    results = [result for result in results if names.get(result.call_id) not in searches]
     if question_at < 0 or not results or has_failed_call(request) or request.tool_choice.mode in ("required", "named"):
         return request
     facts = [f"Facts from {names.get(r.call_id, 'a tool')}: {_text_of(r.parts)}" for r in results]

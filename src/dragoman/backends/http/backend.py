@@ -34,6 +34,7 @@ from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
 from dragoman.backends.shared_state import SharedState
+from dragoman.backends.text_mode.verbatim_history import ReplyStore
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -82,6 +83,7 @@ class HttpBackend(Backend):
         may_probe: bool = False,
         may_recall: bool = False,
         shared: SharedState | None = None,
+        replies: ReplyStore | None = None,
     ) -> None:
         """
         Args:
@@ -91,6 +93,7 @@ class HttpBackend(Backend):
             may_probe: whether models of mode `auto` are probed, unless the settings forbid it.
             may_recall: whether cached probe results are used, also where models are not probed.
             shared: what all processes of the gateway share; None: it has one process.
+            replies: where recent replies are stored, for all servers of the process; None: a store of its own.
 
         Raises:
             ConfigError: the API is unknown, or the variable of the key is not set.
@@ -101,7 +104,7 @@ class HttpBackend(Backend):
         if config.compaction not in COMPACTION_MODES:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
-        self._planner = RequestPlanner(name, config, self._dialect)
+        self._planner = RequestPlanner(name, config, self._dialect, replies)
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
@@ -258,6 +261,10 @@ class HttpBackend(Backend):
             return True
         provider = self._planner.provider
         return False if provider is not None and provider.no_vendor_tools else None
+
+    def shows_images(self, model: str) -> bool:
+        """Returns False in tool mode `prompt`, whose turns are text; see `Backend`."""
+        return self._mode_of(model).tool_mode != "prompt"
 
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]

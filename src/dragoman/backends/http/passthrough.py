@@ -93,39 +93,30 @@ class HttpPassthrough:
             self._context.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
         ) as pieces:
             first_data = await _first_data(pieces)
-            if self._request.stream and first_data[:1] not in BODY_STARTS:
-                async with aclosing(self._rewrite_stream(first_data, pieces)) as stream:
-                    async for data in stream:
-                        yield data
-            else:
+            if not self._request.stream or first_data[:1] in BODY_STARTS:
                 yield await self._buffered(first_data, pieces)
-
-    async def _rewrite_stream(
-        self, first_data: bytes, pieces: AsyncGenerator[bytes, None]
-    ) -> AsyncGenerator[bytes, None]:
-        rewriter = self._rewriter
-        error: DragomanError | None = None
-        try:
-            data = rewriter.feed(first_data)
-            while not rewriter.first:
-                if data:  # a comment; half of an event is kept back, as it may become an error with its own status
-                    yield data
-                data = rewriter.feed(await anext(pieces))
-            self._start(rewriter.first)
-            yield data
-            while not rewriter.finished:
-                yield rewriter.feed(await anext(pieces))
-            await drain(pieces)
-        except StopAsyncIteration:
-            data = rewriter.close()
-            if rewriter.first and not self._started:
+                return
+            rewriter, error = self._rewriter, None
+            try:
+                data = rewriter.feed(first_data)
+                while not rewriter.first:
+                    yield data  # a comment; half of an event is kept back, as it may become an error with its status
+                    data = rewriter.feed(await anext(pieces))
                 self._start(rewriter.first)
-            yield data
-        except DragomanError as broken:
-            if not self._started:
-                raise
-            error = broken
-        yield self._finish(error)
+                yield data
+                while not rewriter.finished:
+                    yield rewriter.feed(await anext(pieces))
+                await drain(pieces)
+            except StopAsyncIteration:
+                data = rewriter.close()
+                if rewriter.first and not self._started:
+                    self._start(rewriter.first)
+                yield data
+            except DragomanError as broken:
+                if not self._started:
+                    raise
+                error = broken
+            yield self._finish(error)
 
     def _start(self, first: bytes) -> None:
         """

@@ -220,6 +220,10 @@ class SharedBackend(Backend):
         health: dict[str, object] = {"backend": self._name, **self._process.state(self._name).get("health", {})}
         return {**health, "ready": bool(health.get("ready")) and self._process.is_connected}
 
+    def shows_images(self, model: str) -> bool:
+        """Returns whether the backend's models see images, as the process last reported; see `Backend`."""
+        return bool(self._process.state(self._name).get("images", True))
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns what a replay needs to know about the backend; see `Backend`.
 
@@ -259,6 +263,7 @@ class SharedBackend(Backend):
             context.reasked,
             context.observer is not None,
             context.progress is not None,
+            context.unavailable_tools,
         )
         frame = ("generate", self._name, request, msgspec.to_builtins(fields))
         async with self._process.call(*frame, large=context.is_large) as connection, _Replayed(context) as observed:

@@ -3,8 +3,8 @@
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
     ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
-    ["watch"]                                 → ["state", {backend: {"models", "health"}}] now and after each change,
-                                                of which those by a response arrive before its first event
+    ["watch"]                                 → ["state", {backend: {"models", "health", "images"}}] now and after each
+                                                change, of which those by a response arrive before its first event
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
 Instead of the last frame of each, ["error", error] or ["bug", text] may follow. The client acknowledges the frames of
@@ -55,6 +55,7 @@ class CallContext(msgspec.Struct, frozen=True):
     """The model's output is sent too, for an observer."""
     progress: bool = False
     """The progress of prompt evaluation is sent too."""
+    unavailable_tools: tuple[str, ...] = ()
 
 
 class BackendServer:
@@ -138,6 +139,7 @@ class BackendServer:
             reports.on_progress if values.progress else None,
             values.is_large,
             values.reasked,
+            values.unavailable_tools,
         )
         try:
             async with aclosing(self._backends[name].generate(request, context)) as batches:
@@ -274,8 +276,9 @@ class _Reports:
 
 
 def _state(backend: Backend) -> dict[str, object]:
-    """Returns what clients know of a backend without asking: its models and its health."""
-    return {"models": [msgspec.to_builtins(model) for model in backend.models()], "health": dict(backend.health())}
+    """Returns what clients know of a backend without asking: its models, its health, and whether they see images."""
+    models = [msgspec.to_builtins(model) for model in backend.models()]
+    return {"models": models, "health": dict(backend.health()), "images": backend.shows_images("")}
 
 
 async def _count_tokens(backend: Backend, request: Request) -> int | None:

@@ -15,7 +15,16 @@ import msgspec
 
 from dragoman.backends.text_mode import template_frame
 from dragoman.core.errors import RequestError
-from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall, ToolResult, part_text
+from dragoman.core.messages import (
+    JsonText,
+    Message,
+    Request,
+    Tool,
+    ToolCall,
+    ToolResult,
+    part_text,
+    tools_before_conversation,
+)
 from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox, render_process
 from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat
@@ -80,7 +89,8 @@ class ChatTemplate:
                 m for message in neutral.messages for m in _messages(message, reasoning_text(message, format), markup)
             ]
             if request.tool_choice.mode != "none":
-                tools = [_tool(t, markup) for t in neutral.tools if t.kind == "function"] or None
+                listed = tools_before_conversation(neutral.tools)
+                tools = [_tool(t, markup) for t in listed if t.kind == "function"] or None
         else:
             messages = [{"role": t.role, "content": t.text} for t in render_chat(request, format)]
         try:

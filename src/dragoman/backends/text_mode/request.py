@@ -33,6 +33,7 @@ from dragoman.core.messages import (
     Tool,
     ToolChoice,
     ToolResult,
+    tools_before_conversation,
 )
 from dragoman.parsing.format import Format
 from dragoman.parsing.reader_options import READER_REPAIRS, ReaderOptions
@@ -49,7 +50,8 @@ _MEDIA_NAMES: Final[dict[type, str]] = {Image: "images", Audio: "audio", Documen
 
 def for_parse_mode(request: Request) -> Request:
     """Returns the request to a server whose text is parsed here."""
-    return replace(request, stop=(), stream=True, stream_usage=True)
+    tools = tools_before_conversation(request.tools)
+    return replace(request, tools=tools, stop=(), stream=True, stream_usage=True)
 
 
 def for_prompted_mode(request: Request, format: Format) -> tuple[Request, tuple[Notice, ...]]:
@@ -144,6 +146,9 @@ def text_reader(
         used_ids=call_ids(request),
         enabled_repairs=READER_REPAIRS.difference(context.disabled_repairs),
     )
+    if tools and context.unavailable_tools:
+        offered = {tool.name for tool in tools}
+        tools = (*tools, *(Tool(name) for name in context.unavailable_tools if name not in offered))
     return ReplyReader(format, tools, new_id=context.new_id, options=options)
 
 

@@ -97,18 +97,12 @@ class TextModeReader(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that these become."""
-        if len(events) == 1 and type(event := events[0]) is TextDelta and self._has_content:  # the most frequent case
-            waits = self._new_reader or self._reasoning_leaks or self.finished
-            if self._leaks and not waits:
-                if self._on_text is not None:
-                    self._on_text(event.text)
-                return events if self._leaks.passes(event.text) else self._found(self._leaks.read(event.text))
+        if len(events) == 1 and type(events[0]) is TextDelta:  # the most frequent case
+            return self._text_event(events[0], events)
         out: list[AnyEvent] = []
         for event in events:
             if type(event) is TextDelta:
-                if self._on_text is not None:
-                    self._on_text(event.text)
-                out += () if self.finished else self._content(event)
+                out += self._text_event(event, (event,))
             elif type(event) is Finish:
                 out += self._finish("length" if event.reason == "length" else "stop")
                 out.append(event)
@@ -122,12 +116,26 @@ class TextModeReader(EventStage):
                 out.append(event)
         return out
 
+    def _text_event(self, event: TextDelta, unchanged: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns what the text becomes: usually `unchanged`, the sequence that contains only this event."""
+        text = event.text
+        if self._on_text is not None:
+            self._on_text(text)
+        if self.finished:
+            return ()
+        released = self._release_reasoning() if self._reasoning_leaks and text.strip() else []
+        if self._new_reader is not None:
+            return [*released, *self._read(self._new_reader, text)]
+        if self._leaks is None and self._new_leaks is not None:
+            self._leaks = self._new_leaks(not self._has_content, False)
+        if self._leaks is not None and not self._leaks.passes(text):
+            return [*released, *self._found(self._leaks.read(text))]
+        self._has_content = self._has_content or bool(text.strip())
+        return [*released, *unchanged] if released else unchanged
+
     def _content(self, event: AnyEvent) -> list[AnyEvent]:
-        """Handles events of the response's content."""
+        """Handles events of the response's content, except for text."""
         match event:
-            case TextDelta(text):
-                released = self._release_reasoning() if self._reasoning_leaks and text.strip() else []
-                return [*released, *self._text(text)]
             case ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._merger.feed(event, "server")
         before = self._close_text("stop")
@@ -145,10 +153,8 @@ class TextModeReader(EventStage):
                 self._has_reasoning = self._has_reasoning or isinstance(event, ReasoningDelta)
                 return [*before, *self._release_reasoning(), event]
 
-    def _text(self, text: str) -> list[AnyEvent]:
-        if self._new_reader is None:
-            return self._detect_leaks([TextDelta(text)])
-        self._reader = self._reader or self._new_reader(not (self._has_content or self._has_reasoning))
+    def _read(self, new_reader: Callable[[bool], TextReader], text: str) -> list[AnyEvent]:
+        self._reader = self._reader or new_reader(not (self._has_content or self._has_reasoning))
         out = self._detect_leaks(self._reader.feed(text))
         self.finished = self.finished or self._reader.finished
         return out

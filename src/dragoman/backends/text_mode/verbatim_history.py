@@ -54,30 +54,57 @@ class _StoredReply(NamedTuple):
         return len(self.raw) + len(self.text) + sum(len(call.arguments) for call in self.calls)
 
 
-class VerbatimHistory:
-    """Recent replies with calls, by the id of their first call."""
+class ReplyStore:
+    """Replies of all models of a gateway, so that their memory has one limit."""
 
     def __init__(self, replies: int = MAX_REPLIES, chars: int = MAX_CHARS) -> None:
         self._limits = (replies, chars)
-        self._replies: OrderedDict[str, _StoredReply] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, str], _StoredReply] = OrderedDict()
         self.chars = 0
 
     def __len__(self) -> int:
         return len(self._replies)
 
-    def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
-        """Stores a reply with calls."""
-        reply, key = _StoredReply(raw, text, calls), _key(calls[0].id)
-        self._forget(key)
+    def add(self, key: tuple[str, str], reply: _StoredReply) -> None:
+        """Stores a reply, and removes the least recently used ones above the limits."""
+        self._remove(key)
         self._replies[key] = reply
         self.chars += reply.chars
         replies, chars = self._limits
         while len(self._replies) > replies or self.chars > chars:
-            self._forget(next(iter(self._replies)))
+            self._remove(next(iter(self._replies)))
 
-    def _forget(self, key: str) -> None:
+    def get(self, key: tuple[str, str]) -> _StoredReply | None:
+        """Returns a reply, None if it is not, or no longer, stored."""
+        return self._replies.get(key)
+
+    def mark_used(self, key: tuple[str, str]) -> None:
+        """Makes this reply the last to be removed."""
+        with suppress(KeyError):  # large requests are written in a thread, so the reply may be gone by now
+            self._replies.move_to_end(key)
+
+    def _remove(self, key: tuple[str, str]) -> None:
         if removed := self._replies.pop(key, None):
             self.chars -= removed.chars
+
+
+class VerbatimHistory:
+    """Recent replies with calls of one backend, by the id of their first call."""
+
+    def __init__(self, store: ReplyStore | None = None, owner: str = "") -> None:
+        """
+        Args:
+            store: where the replies are stored; None: a store of its own.
+            owner: name of the backend, unique in this store.
+        """
+        self._store, self._owner = ReplyStore() if store is None else store, owner
+
+    def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
+        """Stores a reply with calls."""
+        self._store.add(self._key(calls[0]), _StoredReply(raw, text, calls))
+
+    def _key(self, first_call: ToolCall) -> tuple[str, str]:
+        return self._owner, re.sub(r"[^A-Za-z0-9]", "", first_call.id)
 
     def restore(self, request: Request) -> Request:
         """Returns the request with stored replies put into its assistant turns."""
@@ -94,12 +121,10 @@ class VerbatimHistory:
 
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
-        key = _key(calls[0].id) if calls else ""
-        reply = self._replies.get(key)
+        reply = self._store.get(key := self._key(calls[0])) if calls else None
         if reply is None or not _same_calls(calls, reply.calls):
             return message
-        with suppress(KeyError):  # large requests are written in a thread, so the reply may be gone by now
-            self._replies.move_to_end(key)
+        self._store.mark_used(key)
         written = iter(reply.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
         return replace(
@@ -164,10 +189,6 @@ class ReplyRecorder(EventStage):
             self._history.add(raw, text, calls)
             if self._final_id:
                 self._history.add(raw, text, (replace(calls[0], id=self._final_id), *calls[1:]))
-
-
-def _key(id: str) -> str:
-    return re.sub(r"[^A-Za-z0-9]", "", id)
 
 
 def _same_calls(client_calls: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:

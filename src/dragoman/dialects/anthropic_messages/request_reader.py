@@ -1,7 +1,7 @@
 """Reads a request of Anthropic Messages."""
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Literal
 from urllib.parse import unquote_to_bytes
 
@@ -14,6 +14,7 @@ from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.dialects.anthropic_messages import typed_request
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
+from dragoman.dialects.anthropic_messages.computer_toolset import tools_of as toolset_tools
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import NULL, Cursor, Fields
 from dragoman.wire.request_bodies import UnusualError, read_parts, read_text, read_typed_body
@@ -70,7 +71,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
     if thread := fields.pop("thread"):
         # The SDKs' tool runners send it first, and retry without it after an error with this text.
         raise UnsupportedError("message threads are not stored here; send the whole conversation", thread.path)
-    tools = tuple(_tool(item) for item in fields.items("tools", json_cursor.MAX_TOOLS))
+    tools = _tools(fields.items("tools", json_cursor.MAX_TOOLS))
     schema, format_extra = _response_schema(fields.pop("output_config"))
     system, billing = _without_billing(read_parts(fields.pop("system"), _PARTS))
     messages = tuple(_message(item) for item in fields.require("messages").items())
@@ -297,6 +298,21 @@ _PARTS: Final[dict[str, Callable[[Fields], Part]]] = {
 }
 
 
+def _tools(items: Sequence[Cursor]) -> tuple[Tool, ...]:
+    """Returns the tools, those of a toolset one by one unless the client has a tool of the same name."""
+    listed = [(toolset_tools(item), item) for item in items]
+    own = [_tool(item) for members, item in listed if members is None]
+    if len(own) == len(listed):
+        return tuple(own)
+    names = {tool.name for tool in own}
+    each = iter(own)
+    return tuple(
+        tool
+        for members, _ in listed
+        for tool in ([next(each)] if members is None else [member for member in members if member.name not in names])
+    )
+
+
 def _tool(cursor: Cursor) -> Tool:
     fields = cursor.fields()
     kind = fields.string("type") or "custom"
@@ -307,7 +323,7 @@ def _tool(cursor: Cursor) -> Tool:
         )
     if kind != "custom":
         tool_name = fields.string("name")
-        if (run := client_tool(kind, tool_name)) is not None:
+        if (run := client_tool(kind, tool_name, cursor.fields())) is not None:
             return replace(run, extra={"type": msgspec.Raw(msgspec.json.encode(kind)), **fields.remaining()})
         return Tool(tool_name, kind=kind, extra=cursor.fields().remaining())
     fields = cursor.fields()

@@ -54,12 +54,13 @@ from dragoman.core.messages import (
     ToolResult,
     UnknownPart,
 )
+from dragoman.dialects.anthropic_messages.computer_toolset import declaration_of
 from dragoman.dialects.anthropic_messages.request_reader import BILLING, SEARCH_RESULT
 from dragoman.dialects.anthropic_messages.response_writer import input_of
 from dragoman.schema.adapt import adapt
 from dragoman.schema.strictness import complexity
 from dragoman.schema.targets import ANTHROPIC, ANTHROPIC_STRICT
-from dragoman.text.json_cursor import NULL
+from dragoman.text.json_cursor import NULL, Cursor
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.history import system_reminder
 from dragoman.wire.request_bodies import image_type
@@ -195,13 +196,26 @@ def _tools(request: Request, report: TranslationReport) -> dict[str, object]:
     if not tools:
         return {}
     binding = _binding(tools, report)
-    fields: dict[str, object] = {"tools": [_tool(tool, report, tool.name in binding) for tool in tools]}
+    fields: dict[str, object] = {"tools": _declarations(tools, report, binding)}
     tool_choice: dict[str, object] = {"type": _MODES[choice.mode]}
     tool_choice |= {"name": choice.name} if choice.mode == "named" else {}
     one = not choice.parallel_tool_calls
     if choice.mode != "none" and (one or (request.accepts_parallel_calls and report.is_same_api)):
         tool_choice["disable_parallel_tool_use"] = one
     return fields if tool_choice == {"type": "auto"} else {**fields, "tool_choice": tool_choice}
+
+
+def _declarations(tools: Sequence[Tool], report: TranslationReport, binding: frozenset[str]) -> list[object]:
+    written: list[object] = []
+    toolsets: set[bytes] = set()
+    for tool in tools:
+        toolset = declaration_of(tool) if report.is_native else None
+        if toolset is None:
+            written.append(_tool(tool, report, tool.name in binding))
+        elif bytes(toolset) not in toolsets:
+            toolsets.add(bytes(toolset))
+            written.append(dict(Cursor(toolset, "$.tools").fields().remaining()))
+    return written
 
 
 def _binding(tools: Sequence[Tool], report: TranslationReport) -> frozenset[str]:

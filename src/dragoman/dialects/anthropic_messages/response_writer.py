@@ -1,5 +1,6 @@
 """Writes replies of Anthropic Messages, streamed and whole."""
 
+from collections.abc import Mapping
 from typing import Final, assert_never
 
 import msgspec
@@ -21,6 +22,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart, Usage
 from dragoman.core.response_details import CITATIONS, list_items
+from dragoman.dialects.anthropic_messages.computer_toolset import toolset_names
 from dragoman.text import json_cursor
 from dragoman.wire import sse
 from dragoman.wire.detail_fields import with_unmodelled_counts
@@ -56,10 +58,11 @@ _BLOCKS: Final[dict[BlockKind, bytes]] = {
 class MessagesResponseWriter:
     """Writes one streamed reply."""
 
-    __slots__ = ("_delta", "_has_refusal", "_order", "_response_fields", "_sources", "_usage")
+    __slots__ = ("_delta", "_has_refusal", "_order", "_response_fields", "_sources", "_toolsets", "_usage")
 
     def __init__(self, request: Request) -> None:
         self._order = EventOrder(NAME)
+        self._toolsets = toolset_names(request.tools)
         self._usage = Usage()
         self._has_refusal = False
         self._response_fields: dict[str, Raw] = {}
@@ -118,7 +121,7 @@ class MessagesResponseWriter:
         shell, first_delta = b"", b""
         match event:
             case ToolCallStart(_, id, name):
-                shell = _encode({"type": "tool_use", "id": id, "name": name, "input": {}})
+                shell = _encode(_tool_use(ToolCall(id, name, "{}"), self._toolsets))
             case events.ReasoningDelta(redacted=data) if data:
                 shell = _encode({"type": "redacted_thinking", "data": data})
             case events.VendorBlock(json=json) | events.VendorBlockStart(json=json):
@@ -215,7 +218,8 @@ def _usage(usage: Usage) -> dict[str, object]:
 def write_reply(reply: Reply, request: Request) -> bytes:
     """Returns the body of a whole reply."""
     has_refusal = any(isinstance(part, messages.Refusal) for part in reply.parts)
-    blocks = [block for part in reply.parts for block in _block(part)]
+    toolsets = toolset_names(request.tools)
+    blocks = [block for part in reply.parts for block in _block(part, toolsets)]
     end = _end(reply.finish_reason, reply.stop_sequence, has_refusal)
     return _encode({**_message_head(reply, reply.usage), "content": blocks, **end, **reply.details})
 
@@ -226,7 +230,12 @@ def write_count(tokens: int, cleared: int | None = None) -> bytes:
     return _encode({"input_tokens": tokens, **edits})
 
 
-def _block(part: Part) -> list[object]:
+def _tool_use(call: ToolCall, toolsets: Mapping[str, str]) -> dict[str, object]:
+    toolset = {"toolset_name": toolsets[call.name]} if call.name in toolsets else {}
+    return {"type": "tool_use", "id": call.id, "name": call.name, "input": input_of(call.arguments), **toolset}
+
+
+def _block(part: Part, toolsets: Mapping[str, str]) -> list[object]:
     match part:
         case Text(text, extra) | messages.Refusal(text, extra):
             cited = {CITATIONS: extra[CITATIONS]} if CITATIONS in extra else {}
@@ -235,8 +244,8 @@ def _block(part: Part) -> list[object]:
             return [{"type": "redacted_thinking", "data": data}]
         case messages.Reasoning(text, signature):
             return [{"type": "thinking", "thinking": text, "signature": signature}]
-        case ToolCall(id, name, arguments):
-            return [{"type": "tool_use", "id": id, "name": name, "input": input_of(arguments)}]
+        case ToolCall():
+            return [_tool_use(part, toolsets)]
         case UnknownPart(raw=raw, dialect=dialect):
             return [raw] if dialect == NAME else []
         case (

@@ -3,6 +3,7 @@
     tools      {"type": "web_search_20250305", "name": "web_search", "max_uses": 5}
     response   {"type": "server_tool_use", "id": "srvtoolu_…", "name": "web_search", "input": {…}}
                {"type": "web_search_tool_result", "tool_use_id": "srvtoolu_…", "content": […] or an error}
+               {"type": "tool_search_tool_result", …, "content": {…, "tool_references": [{"tool_name": …}]}}
 
 To add a kind of tool, add its versions to `_VERSIONS` and its result to `_RESULTS`.
 
@@ -11,32 +12,40 @@ Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-
 """
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
 
 from dragoman.core.events import AnyEvent, VendorBlock
-from dragoman.core.messages import Message, Request, Tool, ToolCall, UnknownPart, Usage
+from dragoman.core.messages import Message, Request, Tool, ToolCall, ToolResult, UnknownPart, Usage
 from dragoman.dialects.anthropic_messages import remote_tools
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque, string_argument
 from dragoman.vendor_tools.tool import (
     CodeOutput,
     SearchHit,
+    ToolFilter,
     ToolRunResult,
+    UrlSources,
     VendorTool,
     VendorToolCall,
     error_text,
     output_text,
+    page_text,
     search_text,
+    tools_text,
 )
 
 NAME: Final = "anthropic_messages"
 _CALL: Final = "server_tool_use"
 _CALL_ID: Final = "srvtoolu_"
-_VERSIONS: Final = re.compile(r"(web_search|web_fetch|code_execution|tool_search)(?:_tool_regex|_tool_bm25)?_\d{8}")
+_VERSIONS: Final = re.compile(
+    r"(?:(web_search|web_fetch|code_execution)|(tool_search)_tool_(regex|bm25))_\d{8}|(tool_search)_tool_(regex|bm25)"
+)
+_FOUND: Final = "tool_search_tool_search_result"
+_REFERENCE: Final = "tool_reference"
 _MCP: Final = "mcp"
 
 
@@ -44,15 +53,17 @@ class _ResultBlock(NamedTuple):
     """The block of a kind's results."""
 
     type: str
-    write: Callable[[ToolRunResult], object]
+    write: Callable[[VendorTool, ToolRunResult], object]
     """Returns its `content`, unless the call failed."""
-    read: Callable[[Cursor], str]
-    """Returns what the model reads of a `content`, unless the call failed."""
+    read: Callable[[Cursor, Mapping[str, Tool]], str]
+    """Returns what the model reads of a `content`, unless the call failed; it also gets the client's tools by name."""
     common_errors: bool = False
     """It has an error code for calls beyond `max_uses`."""
+    has_message: bool = False
+    """An error has a text."""
 
 
-def _hits(result: ToolRunResult) -> object:
+def _hits(tool: VendorTool, result: ToolRunResult) -> object:
     return [
         {
             "type": "web_search_result",
@@ -65,7 +76,7 @@ def _hits(result: ToolRunResult) -> object:
     ]
 
 
-def _read_hits(content: Cursor) -> str:
+def _read_hits(content: Cursor, tools: Mapping[str, Tool]) -> str:
     hits = []
     for item in content.items():
         fields = item.fields()
@@ -74,34 +85,64 @@ def _read_hits(content: Cursor) -> str:
     return search_text(hits)
 
 
-def _output(result: ToolRunResult) -> object:
+def _output(tool: VendorTool, result: ToolRunResult) -> object:
     output = result.output or CodeOutput(result.text)
     printed = {"stdout": output.stdout, "stderr": output.stderr, "return_code": output.return_code}
     return {"type": "code_execution_result", **printed, "content": []}
 
 
-def _bash_output(result: ToolRunResult) -> object:
-    return {**cast(dict[str, object], _output(result)), "type": "bash_code_execution_result"}
+def _bash_output(tool: VendorTool, result: ToolRunResult) -> object:
+    return {**cast(dict[str, object], _output(tool, result)), "type": "bash_code_execution_result"}
 
 
-def _read_output(content: Cursor) -> str:
+def _read_output(content: Cursor, tools: Mapping[str, Tool]) -> str:
     fields = content.fields()
     return output_text(CodeOutput(fields.string("stdout"), fields.string("stderr"), fields.integer("return_code") or 0))
 
 
-def _nothing(result: ToolRunResult) -> object:
-    return {}
+def _page(tool: VendorTool, result: ToolRunResult) -> object:
+    page = result.page
+    if page is None:
+        return {}
+    source = {"type": "text", "media_type": "text/plain", "data": page.text}
+    document: dict[str, object] = {"type": "document", "source": source, "title": page.title or None}
+    if tool.citations:
+        document["citations"] = {"enabled": True}
+    return {
+        "type": "web_fetch_result",
+        "url": page.url,
+        "content": document,
+        "retrieved_at": page.retrieved_at or None,
+    }
 
 
-def _json(content: Cursor) -> str:
-    return content.text
+def _read_page(content: Cursor, tools: Mapping[str, Tool]) -> str:
+    fields = content.fields()
+    document = fields.require("content").fields()
+    source = document.require("source").fields()
+    is_text = source.string("type") == "text"
+    text = source.string("data") if is_text else "The content of this page is not text."
+    return page_text(fields.string("url"), document.string("title"), text)
+
+
+def _references(tool: VendorTool, result: ToolRunResult) -> object:
+    return {"type": _FOUND, "tool_references": [{"type": _REFERENCE, "tool_name": t.name} for t in result.tools]}
+
+
+def _read_references(content: Cursor, tools: Mapping[str, Tool]) -> str:
+    return tools_text([tools[name] for name in _referenced(content) if name in tools])
+
+
+def _referenced(content: Cursor) -> list[str]:
+    items = content.fields().items("tool_references") if content.kind == "object" else []
+    return [item.fields().string("tool_name") for item in items]
 
 
 _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
-    "web_fetch": _ResultBlock("web_fetch_tool_result", _nothing, _json, common_errors=True),
+    "web_fetch": _ResultBlock("web_fetch_tool_result", _page, _read_page, common_errors=True),
     "code_execution": _ResultBlock("code_execution_tool_result", _output, _read_output),
-    "tool_search": _ResultBlock("tool_search_tool_result", _nothing, _json),
+    "tool_search": _ResultBlock("tool_search_tool_result", _references, _read_references, has_message=True),
 }
 _BASH: Final = _ResultBlock("bash_code_execution_tool_result", _bash_output, _read_output)
 """Result of code execution in the version whose code is a shell's commands."""
@@ -111,29 +152,60 @@ _BLOCKS: Final = {block.type: block for block in (*_RESULTS.values(), _BASH)}
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
-    tools = [_vendor_tool(tool, n) for n, tool in enumerate(request.tools) if tool.kind != "function"]
+    server_names = tuple(tool.name for tool in request.tools if tool.kind != "function")
+    tools = [_vendor_tool(tool, n, server_names) for n, tool in enumerate(request.tools) if tool.kind != "function"]
     return (*filter(None, tools), *remote_tools.declared_servers(request))
 
 
-def _vendor_tool(tool: Tool, number: int) -> VendorTool | None:
+def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> VendorTool | None:
     match = _VERSIONS.fullmatch(tool.kind)
     if match is None:
         return None
     options = Fields(dict(tool.extra), f"$.tools[{number}]", Raw(b"{}"))
     location = options.object("user_location")
     return VendorTool(
-        match[1],
-        tool.name or match[1],
+        kind := match[1] or match[2] or match[4],
+        tool.name or kind,
         tool.kind,
         options.integer("max_uses", minimum=1),
         tuple(item.string() for item in options.items("allowed_domains")),
         tuple(item.string() for item in options.items("blocked_domains")),
         location,
+        max_content_tokens=options.integer("max_content_tokens", minimum=1),
+        citations=_citations(options),
+        url_sources=_url_sources(options, server_names),
+        by_pattern="regex" in (match[3], match[5]),
     )
 
 
 def _is_bash(call: VendorToolCall) -> bool:
     return call.tool.declared == _BASH_VERSION and bool(string_argument(call.arguments, "code"))
+
+
+def _citations(options: Fields) -> bool:
+    citations = options.pop("citations")
+    return citations is not None and citations.kind == "object" and citations.fields().flag("enabled")
+
+
+def _url_sources(options: Fields, server_names: tuple[str, ...]) -> UrlSources:
+    sources = options.pop("url_sources")
+    if sources is None or sources.kind == "null":
+        return UrlSources()
+    fields = sources.fields()
+    user = fields.pop("user_input")
+    is_user_input = user is None or user.fields().require("type").one_of(("all", "none"), "source") == "all"
+    client, server = _filter(fields, "client_tool_results"), _filter(fields, "server_tool_results")
+    return UrlSources(is_user_input, client, server, server_names)
+
+
+def _filter(sources: Fields, name: str) -> ToolFilter:
+    written = sources.pop(name)
+    if written is None:
+        return ToolFilter()
+    fields = written.fields()
+    kind = fields.require("type").one_of(("all", "none", "only", "except"), "source")
+    names = tuple(item.fields().require("name").string() for item in fields.items("tools"))
+    return ToolFilter(names if kind in ("only", "except") else (), are_excluded=kind in ("all", "except"))
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
@@ -150,18 +222,33 @@ def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
     if call.tool.kind == _MCP:
         return remote_tools.finish(call, result)
     block = _BASH if _is_bash(call) else _RESULTS[call.tool.kind]
-    content = block.write(result)
+    content = block.write(call.tool, result)
     if result.error is not None:
         code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
-        content = {"type": f"{block.type}_error", "error_code": code}
+        message = {"error_message": result.text} if block.has_message else {}
+        content = {"type": f"{block.type}_error", "error_code": code, **message}
     written = {"type": block.type, "tool_use_id": _CALL_ID + call.id, "content": content}
     return [VendorBlock(NAME, block.type, encode(written))]
 
 
-def _as_functions(messages: Sequence[Message]) -> tuple[Message, ...]:
-    if not any(_has_calls(message) for message in messages):
-        return tuple(messages)
-    return tuple(each for message in messages for each in (_split(message) if _has_calls(message) else (message,)))
+def _as_functions(request: Request) -> tuple[Message, ...]:
+    if not any(map(_has_calls, request.messages)):
+        return request.messages
+    tools = {tool.name: tool for tool in request.tools if tool.kind == "function"}
+    out: list[Message] = []
+    for message in request.messages:
+        out += _split(message, tools) if _has_calls(message) else [message]
+    return tuple(out)
+
+
+def _found_tools(request: Request) -> Iterator[str]:
+    """Yields names in the results of the vendor's tool search and of the client's own."""
+    for part in (part for message in request.messages for part in message.parts):
+        if isinstance(part, ToolResult):
+            found = (each for each in part.parts if isinstance(each, UnknownPart) and each.type == _REFERENCE)
+            yield from (Cursor(each.raw, each.path).fields().string("tool_name") for each in found)
+        elif isinstance(part, UnknownPart) and part.type == _RESULTS["tool_search"].type:
+            yield from _referenced(Cursor(part.raw, part.path).fields().require("content"))
 
 
 def _has_calls(message: Message) -> bool:
@@ -172,7 +259,7 @@ def _has_calls(message: Message) -> bool:
     )
 
 
-def _split(message: Message) -> list[Message]:
+def _split(message: Message, tools: Mapping[str, Tool]) -> list[Message]:
     turn = TurnBuilder(message)
     for part in message.parts:
         if isinstance(part, UnknownPart) and part.type in remote_tools.BLOCKS:
@@ -190,14 +277,17 @@ def _split(message: Message) -> list[Message]:
             turn.add(ToolCall(fields.require("id").string(), name, arguments))
         else:
             content = fields.require("content")
-            code = _error_code(content)
-            text = error_text(code) if code else _BLOCKS[part.type].read(content)
-            turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(code))
+            error = _error(content)
+            text = error or _BLOCKS[part.type].read(content, tools)
+            turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(error))
     return turn.messages()
 
 
-def _error_code(content: Cursor) -> str:
-    return content.fields().string("error_code") if content.kind == "object" else ""
+def _error(content: Cursor) -> str:
+    """Returns what the model reads of an error; "" if there is none."""
+    fields = content.fields() if content.kind == "object" else None
+    code = fields.string("error_code") if fields else ""
+    return (fields.string("error_message") or error_text(code)) if fields and code else ""
 
 
 def _count_uses(usage: Usage, uses: Mapping[str, int]) -> Usage:
@@ -216,8 +306,10 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     finish=_finish,
     reported_kinds=frozenset(_RESULTS),
     as_functions=_as_functions,
+    found_tools=_found_tools,
     count_uses=_count_uses,
     options=frozenset({remote_tools.SERVERS}),
     server_options=frozenset({remote_tools.TOOLSET}),
     can_pause=True,
+    has_citations=True,
 )

@@ -135,7 +135,7 @@ def _list(call: VendorToolCall, result: ToolRunResult | None) -> dict[str, objec
             "input_schema": Raw(tool.parameters.encode()),
             "annotations": Raw(tool.annotations.encode()) if tool.annotations else None,
         }
-        for tool in (result.tools if result else ())
+        for tool in (result.listed if result else ())
     ]
     problem = {"error": result.text} if result is not None and result.error is not None else {}
     return {"type": LIST, "id": f"mcpl_{call.id}", "server_label": call.tool.name, "tools": tools, **problem}

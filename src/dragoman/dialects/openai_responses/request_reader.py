@@ -220,6 +220,7 @@ def message_of_item(cursor: Cursor, kind: str, fields: Fields) -> Message:
         return Message("tool", (_result(fields, kind),))
     # Items of the vendor's own tools were written by a model; the rest is from the client and must not be dropped.
     vendors = kind.endswith("_call") or kind in ("mcp_list_tools", "mcp_approval_request")
+    vendors = vendors or (kind == "tool_search_output" and fields.string("execution") != "client")
     return Message("assistant" if vendors else "user", (UnknownPart(kind, cursor.raw, cursor.path),))
 
 

@@ -1,6 +1,5 @@
 """Writes replies of OpenAI Responses, streamed and whole, with the same items in both."""
 
-from itertools import groupby
 from typing import Final, NamedTuple, TypeAlias, assert_never
 
 import msgspec
@@ -10,19 +9,17 @@ from dragoman.core import events, messages
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError, RequestError
 from dragoman.core.events import NO_CHANGE, AnyEvent, Block, BlockChange, Start, ToolCallStart
-from dragoman.core.messages import Part, Reply, Request, Text, Tool, ToolCall, UnknownPart
+from dragoman.core.messages import Part, Reply, Request, Text, ToolCall, UnknownPart
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE, is_for, list_items
-from dragoman.dialects.openai_responses.client_tools import client_kinds, item_of
+from dragoman.dialects.openai_responses.client_tools import client_kinds, found_by_client, item_of
 from dragoman.dialects.openai_responses.request_reader import (
-    ABOUT_NAMESPACE,
-    IN_ITEM,
     JOINT,
     NAME,
-    NAMESPACE,
     REDACTED,
     namespace_of,
 )
 from dragoman.dialects.openai_responses.response_usage import usage_fields
+from dragoman.dialects.openai_responses.tool_items import write_tools
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor
 from dragoman.text.json_member import StringMember, read_string_member
@@ -297,9 +294,10 @@ class _Items:
     __slots__ = ("_client", "_custom", "_request_fields", "_spaces")
 
     def __init__(self, request: Request) -> None:
-        self._custom = frozenset(tool.name for tool in request.tools if is_custom(tool))
+        offered = (*request.tools, *found_by_client(request))
+        self._custom = frozenset(tool.name for tool in offered if is_custom(tool))
         self._client = client_kinds(request.tools)
-        self._spaces = {tool.name: space for tool in request.tools if (space := namespace_of(tool))}
+        self._spaces = {tool.name: space for tool in offered if (space := namespace_of(tool))}
         choice, extra = request.tool_choice, request.extra
         named = {"type": "custom" if choice.name in self._custom else "function", **self._name(choice.name)}
         self._request_fields: Json = {
@@ -314,7 +312,7 @@ class _Items:
             "temperature": request.sampling.temperature,
             "text": extra.get("text", {"format": {"type": "text"}}),
             "tool_choice": extra.get("tool_choice", named if choice.mode == "named" else choice.mode),
-            "tools": self._tools(request.tools),
+            "tools": write_tools(request.tools),
             "top_p": request.sampling.top_p,
             **{name: extra[name] for name in _ECHOED if name in extra},
         }
@@ -402,25 +400,6 @@ class _Items:
         """Returns the tool's name as the client knows it."""
         space = self._spaces.get(tool)
         return {"name": tool.removeprefix(f"{space}{JOINT}"), "namespace": space} if space else {"name": tool}
-
-    def _tools(self, tools: tuple[Tool, ...]) -> list[Json]:
-        """Returns the tools as they were sent."""
-        listed: list[Json] = []
-        for _, group in groupby(tools, key=lambda tool: id(tool.extra.get(ABOUT_NAMESPACE))):
-            group_tools = list(group)
-            about, written = group_tools[0].extra.get(ABOUT_NAMESPACE), [self._tool(tool) for tool in group_tools]
-            listed += [{**json_cursor.parse(bytes(about)).fields().remaining(), "tools": written}] if about else written
-        return listed
-
-    def _tool(self, tool: Tool) -> Json:
-        extra = {name: raw for name, raw in tool.extra.items() if name not in (NAMESPACE, ABOUT_NAMESPACE, IN_ITEM)}
-        if tool.kind != "function":
-            return dict(extra)
-        name = self._name(tool.name)["name"]
-        if is_custom(tool):
-            return {"name": name, "description": tool.description, **extra}
-        function: Json = {"name": name, "description": tool.description, "parameters": msgspec.Raw(tool.parameters)}
-        return {"type": "function", **function, "strict": None, **extra}
 
 
 def _message(name: str, state: str, content: list[Json]) -> Json:

@@ -9,19 +9,15 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
-import logging
-from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.collect import collect
-from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
     Detail,
@@ -37,55 +33,44 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import FinishReason, Message, Request, Usage, add_usage
-from dragoman.core.response_details import ANNOTATIONS
+from dragoman.core.messages import Message, Request, Usage, add_usage
+from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, without_choice
+from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
-from dragoman.vendor_tools.citations import url_citations
+from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
+from dragoman.vendor_tools.citations import result_citations, url_citations
 from dragoman.vendor_tools.tool import (
-    SearchHit,
-    ToolExecutor,
-    ToolRunObserver,
+    TOOL_SEARCH,
     ToolRunResult,
     ToolServers,
     VendorTool,
     VendorToolCall,
-    error_result,
-    search_result,
 )
 
-log = logging.getLogger("dragoman.gateway.vendor_tools")
-
-Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
-"""Declared MCP servers, with their tools."""
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-MAX_ROUNDS: Final = 8
-TIMEOUT_S: Final = 120.0
-MAX_RESULT_CHARS: Final = 20_000
 _BETWEEN: Final = "\n\n"
 """Text between the texts of two rounds, where nothing else separates them."""
-_CUT: Final = "\n[…]"
 
 
 @dataclass(frozen=True, slots=True)
-class VendorToolRunner:
+class VendorToolRunner(ToolRunSettings):
     """Runs vendor tools for all responses of a gateway."""
 
-    executors: Mapping[str, ToolExecutor]
-    """By kind of tool."""
-    max_rounds: int = MAX_ROUNDS
-    """Maximum responses of the model to one request."""
-    timeout_s: float = TIMEOUT_S
-    """Time after which no further round begins and no call runs on."""
-    max_result_chars: int = MAX_RESULT_CHARS
-    """Maximum characters of a result."""
     secrets: tuple[str, ...] = ()
     """Values of the executors that must not appear in logs or captures."""
     on_close: Callable[[], Awaitable[None]] | None = None
     """Called after the executors are closed, such as to end servers that they share."""
     mcp_endpoint: AsgiApp | None = None
     """Serves the tools of the MCP servers of the settings to other agents."""
+
+    def plan(
+        self, request: Request, find_route: Callable[[Request], ModelRoute | None], listings: Listings = ()
+    ) -> VendorToolPlan | None:
+        """See `plan_vendor_tools`."""
+        return plan_vendor_tools(request, find_route, self.executors_for, self.search_above, listings)
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -111,13 +96,19 @@ class VendorToolRunner:
         return tuple(zip(servers, listed, strict=True))
 
     async def generate(
-        self, backend: Backend, plan: VendorToolPlan, request: Request, context: ExchangeContext
+        self,
+        backend: Backend,
+        plan: VendorToolPlan,
+        on_run: OnToolRun | None,
+        request: Request,
+        context: ExchangeContext,
     ) -> EventStream:
         """Yields the events of the whole response.
 
         Args:
             backend: The backend that is asked.
             plan: What the gateway does about the tools.
+            on_run: Is called after each run of a tool.
             request: The request for the backend.
             context: The exchange.
 
@@ -127,13 +118,16 @@ class VendorToolRunner:
         if plan.refused is not None:
             yield refusal(plan, plan.refused, request, context)
             return
-        response = _Response(self, plan, context)
+        if missing := tuple(name for name in plan.tools if name not in plan.run):
+            context = replace(context, unavailable_tools=missing)
+        response = _Response(self, plan, context, on_run)
+        results: list[ToolRunResult] = []
         if plan.approved:
             yield response.with_listings([Start(context.id, request.model, context.created)])
             approved = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in plan.approved]
-            results: list[ToolRunResult] = []
-            async for events in response.run_all(approved, results):
-                yield events
+            async with aclosing(response.run_all(approved, results)) as events_of_calls:
+                async for events in events_of_calls:
+                    yield events
             request = with_results(request, {call.approval_id: r for call, r in zip(approved, results, strict=True)})
         while True:
             turn = response.begin_round()
@@ -147,8 +141,9 @@ class VendorToolRunner:
                 yield [*response.citations(turn), turn.finish]
                 return
             results = []
-            async for events in response.run_all(turn.calls, results):
-                yield events
+            async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
+                async for events in events_of_calls:
+                    yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
@@ -158,12 +153,12 @@ class VendorToolRunner:
 class _Response:
     """The state of one response over all rounds."""
 
-    def __init__(self, runner: VendorToolRunner, plan: VendorToolPlan, context: ExchangeContext) -> None:
-        self.plan, self.context, self._runner = plan, context, runner
-        self._deadline = asyncio.get_running_loop().time() + runner.timeout_s
+    def __init__(
+        self, settings: ToolRunSettings, plan: VendorToolPlan, context: ExchangeContext, on_run: OnToolRun | None
+    ) -> None:
+        self.plan, self.context, self._settings = plan, context, settings
+        self.calls = CallRunner(settings, plan, context, on_run)
         self.rounds = 0
-        self.uses = Counter[str]()
-        """Calls by kind of tool."""
         self.client_calls = 0
         self.earlier_usage = Usage()
         """Of the rounds before the present one."""
@@ -171,10 +166,11 @@ class _Response:
         """Of all rounds so far, if the backend reports it."""
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
-        self._hits: list[SearchHit] = []
         self._listings = plan.listings
         self.waits_for_approval = False
         """The client was asked whether a call may be run."""
+        self.is_separated = False
+        """Whether the client sees something between the last round and the present one."""
         self._chars = 0
         """Characters of text in the rounds before the present one."""
 
@@ -199,26 +195,30 @@ class _Response:
         return [out[0], *events, *out[1:]]
 
     async def run_all(self, calls: Sequence[VendorToolCall], results: list[ToolRunResult]) -> EventStream:
-        """Runs the calls one by one, yields their events for the client, and adds their results."""
-        for call in calls:
-            if needs_approval(call):
-                self.waits_for_approval = True
-                yield self.plan.codec.ask_approval(call)
-                continue
-            is_visible = bool(call.tool.declared)
-            if is_visible and (events := self.plan.codec.begin(call)):
-                yield events
-            results.append(await self.run(call))
-            if is_visible and (events := self.plan.codec.finish(call, results[-1])):
-                yield events
+        """Runs the calls, yields their events for the client in the order of the calls, and adds their results."""
+        async with self.calls.running([call for call in calls if not needs_approval(call)]) as runs:
+            remaining = iter(runs)
+            for call in calls:
+                if needs_approval(call):
+                    self.waits_for_approval = True
+                    yield self.plan.codec.ask_approval(call)
+                    continue
+                if not call.tool.is_internal and (events := self.plan.codec.begin(call)):
+                    yield events
+                results.append(await next(remaining))
+                if not call.tool.is_internal and (events := self.plan.codec.finish(call, results[-1])):
+                    yield events
 
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
         codec = self.plan.codec
-        if not self._hits or not codec.has_annotations:
+        if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
             return []
         text = turn.last_text(across_blocks=not codec.shows_calls)
-        found = url_citations(text, 0 if codec.shows_calls else self._chars, self._hits)
+        if codec.has_citations:
+            cited = result_citations(text, self.calls.hits)
+            return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
+        found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
         return [Detail(ANNOTATIONS, found)] if found else []
 
     def begin_round(self) -> "_Round":
@@ -226,58 +226,40 @@ class _Response:
         self.earlier_usage = self.usage or Usage()
         return _Round(self, is_first=self.rounds == 1 and not self.plan.approved)
 
-    async def run(self, call: VendorToolCall) -> ToolRunResult:
-        """Runs a call within all limits; its problems are results."""
-        kind, most = call.tool.kind, call.tool.max_uses
-        executor = self._runner.executors.get(kind)
-        if executor is None:
-            return error_result("unavailable")
-        if most is not None and self.uses[kind] >= most:
-            return error_result("max_uses_exceeded")
-        self.uses[kind] += 1
-        observer: object = self.context.observer
-        run = partial(self._run, executor, call)
-        if isinstance(observer, ToolRunObserver):
-            run = partial(observer.run_tool, kind, call.arguments, run)
-        result = await run()
-        self._hits += result.hits
-        return result
-
-    async def _run(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
-        kind = call.tool.kind
-        try:
-            async with asyncio.timeout_at(self._deadline):
-                result = await executor.run(call)
-        except TimeoutError:
-            log.warning("a call of %s was ended: the response took more than %g s", kind, self._runner.timeout_s)
-            return error_result("unavailable")
-        except RemoteError as error:
-            log.warning("a call of %s failed: %s", kind, loggable_message(error))
-            return error_result("unavailable")
-        limit = self._runner.max_result_chars
-        if result.hits:
-            return search_result(result.hits, limit)
-        return result if len(result.text) <= limit else replace(result, text=result.text[:limit] + _CUT)
-
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
         usage = self._counted_usage()
         if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
-        limit = ""
-        if self.rounds >= self._runner.max_rounds:
-            limit = f"{self._runner.max_rounds} rounds"
-        elif asyncio.get_running_loop().time() >= self._deadline:
-            limit = f"{self._runner.timeout_s:g} s"
+        limit = self._reached_limit()
+        is_internal = all(call.tool.is_internal for call in turn.calls)
         if not limit:
+            self.is_separated = self.plan.codec.shows_calls and not is_internal
             self._chars += len(turn.last_text(across_blocks=True))
             return None
         message = f"the model called vendor tools for {limit}, the limit of the settings [tools]"
-        return [*usage, Notice("vendor_tool_limit", message), Finish(_limited(self.plan))]
+        return [
+            *usage,
+            Notice("vendor_tool_limit", message),
+            Finish("pause" if self.plan.codec.can_pause and not is_internal else "length"),
+        ]
+
+    def _reached_limit(self) -> str:
+        """Returns the limit that allows no further round; "" if there is none."""
+        settings, usage = self._settings, self.usage or Usage()
+        if self.rounds >= settings.max_rounds:
+            return f"{settings.max_rounds} rounds"
+        if asyncio.get_running_loop().time() >= self.calls.deadline:
+            return f"{settings.timeout_s:g} s"
+        if 0 < settings.max_tokens <= usage.input_tokens + usage.output_tokens:
+            return f"{settings.max_tokens} tokens"
+        if 0 < settings.max_cost_usd <= (usage.cost_usd or 0.0):
+            return f"{settings.max_cost_usd:g} US dollars"
+        return ""
 
     def _counted_usage(self) -> list[AnyEvent]:
-        return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.uses))]
+        return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.calls.uses))]
 
     def total_usage(self, usage: Usage) -> Usage:
         """Returns the usage of all rounds, given that of the present one."""
@@ -285,11 +267,7 @@ class _Response:
         self.usage = (
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
-        return self.plan.codec.count_uses(self.usage, self.uses)
-
-
-def _limited(plan: VendorToolPlan) -> FinishReason:
-    return "pause" if plan.codec.can_pause else "length"
+        return self.plan.codec.count_uses(self.usage, self.calls.uses)
 
 
 class _Round:
@@ -343,7 +321,7 @@ class _Round:
         if not event.text or self._has_text:
             return [event]
         response, self._has_text = self._response, True
-        joins = response.has_text and not response.plan.codec.shows_calls and not self._is_first
+        joins = response.has_text and not response.is_separated and not self._is_first
         response.has_text = True
         self._separator = _BETWEEN if joins else ""
         return [TextDelta(_BETWEEN), event] if joins else [event]
@@ -392,5 +370,8 @@ def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results:
     answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
-    choice = without_choice(request.tool_choice, request.tools)
-    return replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    choice = request.tool_choice
+    if choice.name in plan.tools or not all(call.tool.kind == TOOL_SEARCH for call in turn.calls):
+        choice = without_choice(choice, request.tools)  # a search for tools is not yet a call that is required
+    request = replace(request, messages=(*request.messages, *turns), tool_choice=choice)
+    return with_found(request, [tool.name for result in results for tool in result.tools])

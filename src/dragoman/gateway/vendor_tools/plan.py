@@ -1,15 +1,16 @@
 """Decides whether the upstream server or the gateway runs the vendor's tools of a request, or whether both cannot.
 
-the server is the vendor's own             the request is sent as it is
+the server is the vendor's own             the request is sent as it is; results that the gateway wrote are text
 a server of the client's API, which        tools with an executor become functions, others are sent as they are
   may run vendor tools
 any other backend                          tools with an executor become functions, others are left out
+  … and more tools are offered than set    a tool search that the client does not see is added (`deferral.py`)
   … and one that is left out is required   the model is not asked, because it would invent results
   or the only one
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -18,11 +19,22 @@ from dragoman.core.errors import UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
+from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
 from dragoman.vendor_tools.remote import ApprovedCall, function_name
-from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, ToolServers, VendorTool, unavailable_message
+from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
+    ToolExecutor,
+    ToolRunResult,
+    ToolServers,
+    VendorTool,
+    unavailable_message,
+)
 from dragoman.wire.translation import notices_by_name
 
+Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
+"""Declared MCP servers, with their tools."""
 _MAX_QUERY_CHARS = 256
 _SERVER = "mcp"
 
@@ -43,16 +55,20 @@ class VendorToolPlan(NamedTuple):
     """The response is that this tool is not available; the model is not asked."""
     warnings: tuple[Notice, ...] = ()
     """What the backend is not sent, unless it reports that itself."""
-    listings: tuple[tuple[VendorTool, ToolRunResult], ...] = ()
+    listings: Listings = ()
     """Declared MCP servers and their tools, which the client gets first."""
     approved: tuple[tuple[ApprovedCall, VendorTool], ...] = ()
     """Calls that the user approved, which are run before the model is asked."""
 
     def hide_tools(self, request: Request) -> Request:
-        """Returns the backend's request without these functions: what the guard may expect of calls for the client."""
-        if not self.run:
+        """Returns the backend's request without these functions: what the guard may expect of calls for the client.
+
+        A tool search stays: if the model is re-asked, it needs it.
+        """
+        hidden = {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
+        if not hidden and request.tool_choice.name not in self.run:
             return request
-        tools = tuple(tool for tool in request.tools if tool.name not in self.run)
+        tools = tuple(tool for tool in request.tools if tool.name not in hidden)
         choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
         return replace(request, tools=tools, tool_choice=choice)
 
@@ -87,15 +103,17 @@ def offers_tools(request: Request, executors: Mapping[str, ToolExecutor]) -> boo
 def plan_vendor_tools(
     request: Request,
     find_route: Callable[[Request], ModelRoute | None],
-    executors: Mapping[str, ToolExecutor],
-    listings: Sequence[tuple[VendorTool, ToolRunResult]] = (),
+    executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
+    search_above: int = 0,
+    listings: Listings = (),
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
     Args:
         request: The complete request.
         find_route: Returns the preferred backend; None: there is none now.
-        executors: What the gateway can run, by kind of tool.
+        executors_for: Returns what a model of these names may have run, by kind of tool.
+        search_above: Number of tools above which the model has to find them; 0: never.
         listings: The servers of `declared_servers`, with their tools.
 
     Raises:
@@ -105,31 +123,39 @@ def plan_vendor_tools(
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
     offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
-    if codec is None or not (offered or _concerns(request, codec)) or (route := find_route(request)) is None:
+    internal = internal_search(request, search_above) if search_above else None
+    if codec is None or not (offered or internal or _concerns(request, codec)):
         return None
+    if (route := find_route(request)) is None:
+        return None
+    executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
         return _offer_plan(codec, request, offered, executors)
-    declared = codec.declared(request)
+    declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
-    run = {tool.name: tool for tool in runnable if tool.kind != _SERVER}
+    run = _with_searches(request, {tool.name: tool for tool in runnable if tool.kind != _SERVER}, internal)
+    replaced = [tool for tool in runnable if tool.kind == _SERVER or tool.name in run]
     run |= {tool.name: tool for tool in _remote_tools(listings) if tool.name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
-    messages = codec.as_functions(request.messages)
     if support is None:
         others = []  # the server may run them
-    if not (runnable or others or offered) and (support is None or all(map(_same, messages, request.messages))):
+        if not (run or replaced):
+            return _offer_plan(codec, request, {}, executors)
+    messages = codec.as_functions(replace(request, messages=own_history.without_citations(request.messages)))
+    if not (run or replaced or others) and all(map(_same, messages, request.messages)):
         return None
     missing = {tool.name: tool for tool in others}
-    refused = _refused(request, others, is_alone=not runnable and not clients)
+    refused = _refused(request, others, is_alone=not (run or replaced) and not clients)
     if refused is not None and refused.kind not in codec.reported_kinds:
         raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
-    written = _with_functions(replace(request, messages=messages), runnable, run, executors)
-    if any(tool.kind == _SERVER for tool in runnable):
-        remaining = tuple(tool for tool in written.tools if tool.kind not in codec.server_options)
-        written = replace(written, tools=remaining, tool_choice=written.tool_choice if remaining else ToolChoice())
+    written = _with_functions(replace(request, messages=messages), replaced, run, executors)
+    if any(tool.kind == _SERVER for tool in replaced):
+        written = _without_kinds(written, codec.server_options)
+    if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
+        written = with_search(written, search, codec.found_tools(request))
     warnings: tuple[Notice, ...] = ()
     if is_own_api and others:
         written = _without_tools(written, others)
@@ -145,20 +171,36 @@ def plan_vendor_tools(
 def _offer_plan(
     codec: VendorToolCodec, request: Request, offered: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]
 ) -> VendorToolPlan | None:
-    """Returns the plan for a server that runs the declared tools itself: only the gateway's own tools are added."""
+    """Returns the plan for a server that runs the declared tools itself; None: the request is sent as it is.
+
+    The gateway's own tools are added, and what it wrote in the conversation becomes text.
+    """
+    messages = own_history.as_text(request, codec.as_functions)
     clients = {tool.name for tool in request.tools}
     run = {name: tool for name, tool in offered.items() if name not in clients}
-    if not run:
+    if not run and all(map(_same, messages, request.messages)):
         return None
-    written = _with_functions(request, (), run, executors)
+    written = _with_functions(replace(request, messages=messages), (), run, executors)
     return VendorToolPlan(codec, written, run, [], frozenset(run))
 
 
-def _remote_tools(listings: Sequence[tuple[VendorTool, ToolRunResult]]) -> Iterator[VendorTool]:
+def _remote_tools(listings: Listings) -> Iterator[VendorTool]:
     """Yields the tools of MCP servers, as tools that the model calls by a name of its own."""
     for declared, listing in listings:
-        for remote in listing.tools:
+        for remote in listing.listed:
             yield replace(declared, name=function_name(declared.name, remote.name), remote=remote)
+
+
+def _with_searches(
+    request: Request, run: Mapping[str, VendorTool], internal: VendorTool | None
+) -> dict[str, VendorTool]:
+    """Returns the tools to run, where a tool search knows what it finds; one that can find nothing is left out."""
+    declared = {name: declared_search(tool, request) for name, tool in run.items() if tool.kind == TOOL_SEARCH}
+    is_alone = len(request.tools) == len(declared)
+    useful = {name: tool for name, tool in declared.items() if tool.deferred or is_alone}
+    if internal is not None and not useful:
+        useful = {internal.name: internal}
+    return {**{name: tool for name, tool in run.items() if name not in declared}, **useful}
 
 
 def _concerns(request: Request, codec: VendorToolCodec) -> bool:
@@ -173,6 +215,11 @@ def _concerns(request: Request, codec: VendorToolCodec) -> bool:
             if isinstance(part, UnknownPart) or (isinstance(part, Reasoning) and is_opaque(part.signature)):
                 return True
     return not codec.options.isdisjoint(request.extra)
+
+
+def _is_offered(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> bool:
+    """Returns whether the client declared the tool, or the gateway can run it next to one that the client declared."""
+    return not tool.next_to or {tool.kind, tool.next_to} <= executors.keys()
 
 
 def _same(one: object, other: object) -> bool:
@@ -206,7 +253,7 @@ def _with_functions(
     if not declared and not run:
         return request
     names = {tool.declared: tool.name for tool in declared}
-    functions = {tool.name: executors[tool.kind].function(tool) for tool in run.values()}
+    functions = {tool.name: _function(tool, executors) for tool in run.values()}
     tools = [tool for tool in request.tools if tool.kind not in names]
     extra = {name: raw for name, raw in request.extra.items() if name not in names}
     choice = request.tool_choice
@@ -216,6 +263,16 @@ def _with_functions(
         choice = replace(choice, mode=mode, name=name)
         extra.pop("tool_choice", None)
     return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
+
+
+def _function(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> Tool:
+    function = executors[tool.kind].function(tool)
+    return replace(function, loading="search") if tool.kind == TOOL_SEARCH else function
+
+
+def _without_kinds(request: Request, kinds: frozenset[str]) -> Request:
+    tools = tuple(tool for tool in request.tools if tool.kind not in kinds)
+    return replace(request, tools=tools, tool_choice=request.tool_choice if tools else ToolChoice())
 
 
 def _without_tools(request: Request, missing: Sequence[VendorTool]) -> Request:

@@ -150,6 +150,7 @@ def _collect_texts(request: Request) -> tuple[list[_Source], list[str], list[Too
     calls: list[ToolCall] = []
     others: list[_Source] = []
     own: list[str] = []
+    searches = {tool.name for tool in request.tools if tool.loading == "search"}  # their results are the client's tools
     for message in request.messages:
         before = len(calls)
         for part in message.parts:
@@ -157,7 +158,7 @@ def _collect_texts(request: Request) -> tuple[list[_Source], list[str], list[Too
                 case ToolCall(id, name):
                     names[id] = name
                     calls.append(part)
-                case ToolResult(id, parts) if message.role != "assistant":
+                case ToolResult(id, parts) if message.role != "assistant" and names.get(id) not in searches:
                     where = f"the result of {names.get(id) or 'a tool'}"
                     others.append(_Source(where, "\n".join(map(_part_text, parts)), before))
                 case Document() if message.role != "assistant":

@@ -12,6 +12,7 @@ Source: https://docs.rs/regex, "Untrusted input"; https://docs.rs/fancy-regex (b
 """
 
 import re
+from collections.abc import Callable
 from typing import Any, Final
 
 from dragoman import extras
@@ -113,6 +114,14 @@ def _collect_patterns(root: Any) -> tuple[set[str], set[str], set[str]]:
 def is_linear(pattern: str) -> bool:
     """Returns whether a pattern is regular, or regular after lookaheads that are regular."""
     return _is_regular(pattern) or all(map(_is_regular, _split_lookaheads(pattern)))
+
+
+def regular_matcher(pattern: str) -> "Callable[[str], bool] | None":
+    """Returns what searches for the pattern in a text, in linear time; None if it is invalid or not regular."""
+    try:
+        return Draft202012Validator({"pattern": pattern}, pattern_options=REGULAR_OPTIONS).is_valid
+    except ValueError:
+        return None
 
 
 def without_patterns(schema: Any, patterns: set[str]) -> Any:

@@ -29,7 +29,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta
 from dragoman.core.messages import Request
-from dragoman.guard.policy import GuardPolicy
+from dragoman.gateway.gateway import Gateway
 from dragoman.redaction import redact
 from dragoman.redaction.redact import Redactor
 from dragoman.server.capture.recorder import BackendCall, CaptureRecorder, ModelOutput, Timed
@@ -42,15 +42,13 @@ _PACKAGES: Final = ("httptools", "jsonschema-rs", "llguidance", "msgspec", "uvic
 Files = dict[str, bytes]
 
 
-def capture_files(
-    capture: CaptureRecorder, outcome: Mapping[str, object], policy: GuardPolicy, hide: Redactor
-) -> Files:
+def capture_files(capture: CaptureRecorder, outcome: Mapping[str, object], gateway: Gateway, hide: Redactor) -> Files:
     """Returns all files of the exchange.
 
     Args:
         capture: the recorded exchange.
         outcome: the fields of its log line.
-        policy: the guard's settings.
+        gateway: the gateway, for its settings.
         hide: replaces secrets.
     """
     request = {
@@ -71,13 +69,13 @@ def capture_files(
         files["events.jsonl"] = _lines(capture.events, event_json)
     if capture.reply:
         files["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
-    files[SUMMARY] = _pretty(_summary(capture, outcome, policy))
+    files[SUMMARY] = _pretty(_summary(capture, outcome, gateway))
     return {
         n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in files.items()
     }
 
 
-def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: GuardPolicy) -> dict[str, object]:
+def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], gateway: Gateway) -> dict[str, object]:
     warnings = [event for _, event in capture.events if isinstance(event, Notice)]
     return {
         "dragoman": __version__,
@@ -86,7 +84,8 @@ def _summary(capture: CaptureRecorder, outcome: Mapping[str, object], policy: Gu
         "packages": {name: _version(name) for name in _PACKAGES},
         "context": {"id": capture.context.id, "created": capture.context.created, "ids": capture.ids},
         "backends": [call.name for call in capture.backend_calls],
-        "guard": msgspec.to_builtins(policy),
+        "guard": msgspec.to_builtins(gateway.policy),
+        "search_above": gateway.search_above,
         "warnings": [{"code": each.code, "message": each.message, "detail": each.detail} for each in warnings],
         "is_cut": capture.is_cut,
         "log": outcome,

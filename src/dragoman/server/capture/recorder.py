@@ -14,11 +14,12 @@ from dataclasses import dataclass, field
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import DragomanError
 from dragoman.core.identifiers import NewId
-from dragoman.core.messages import JsonText, Request
+from dragoman.core.messages import JsonText, Request, Tool
 from dragoman.server.observe.observer import Send, ServerObserver
 from dragoman.vendor_tools.tool import RunTool, ToolRunResult
 
@@ -175,8 +176,10 @@ class CaptureRecorder(ServerObserver):
 
     async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
         """See `ToolRunObserver`."""
-        result = await run()
-        self._keep(self.tool_runs, ToolRun(kind, arguments, result), len(result.text) + 100)
+        result = captured = await run()
+        if result.tools:  # their definitions are in the request
+            captured = replace(result, text="", tools=tuple(Tool(tool.name) for tool in result.tools))
+        self._keep(self.tool_runs, ToolRun(kind, arguments, captured), len(captured.text) + 100)
         return result
 
     async def wrap_client_events(self, events: EventStream) -> EventStream:

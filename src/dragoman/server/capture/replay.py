@@ -8,6 +8,7 @@ code, settings or chunk boundaries, and from nothing else.
 
 import asyncio
 from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from functools import partial
 from typing import Any, Final, TypeVar, cast
 
 import msgspec
@@ -26,6 +27,7 @@ from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
 from dragoman.server.base_exchange import Route
+from dragoman.server.capture.captured_tools import CapturedSearch, CapturedTool
 from dragoman.server.capture.files import TOOL_RUNS, Files, capture_files
 from dragoman.server.capture.load import (
     LoadedCapture,
@@ -47,7 +49,13 @@ from dragoman.server.capture.replay_backend import (
 from dragoman.server.client_watch import Client, ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.observe.access_log import AccessRecord
-from dragoman.vendor_tools.tool import RunTool, ToolExecutor, ToolRunResult, VendorTool, VendorToolCall, error_result
+from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
+    RunTool,
+    ToolExecutor,
+    ToolRunResult,
+    VendorTool,
+)
 
 _CLIENT_CLOSED: Final = 499
 """The status of an exchange whose client disconnected."""
@@ -61,6 +69,8 @@ class Replay(CaptureRecorder):
         request, summary = captured.json("request.json"), captured.json("summary.json")
         super().__init__(request.get("method", "POST"), request.get("path", ""), request.get("headers", {}))
         self._captured, self._cut, self._seed = captured, cut, seed
+        self._runs_left: list[dict[str, Any]] | None = None
+        """Captured runs of tools that were not replayed; None: not read yet."""
         self._summary = summary
         self._context_fields = summary.get("context", {})
         self._client_left = summary.get("log", {}).get("status") == _CLIENT_CLOSED
@@ -113,15 +123,21 @@ class Replay(CaptureRecorder):
 
     async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
         """Returns the captured result; no tool is run."""
-        return await super().run_tool(kind, arguments, self._captured_result)
+        captured = partial(self.captured_result, kind, arguments)
+        return await super().run_tool(kind, arguments, run if kind == TOOL_SEARCH else captured)
 
-    async def _captured_result(self) -> ToolRunResult:
-        number = len(self.tool_runs)
-        lines = self._captured.lines(TOOL_RUNS)
-        if number >= len(lines):
+    async def captured_result(self, kind: str, arguments: JsonText) -> ToolRunResult:
+        """Returns the next result of the same call; runs of one response end in any order, and are captured in it."""
+        if self._runs_left is None:
+            self._runs_left = self._captured.lines(TOOL_RUNS)
+        if not (left := self._runs_left):
+            number = len(self.tool_runs)
             raise BackendUnavailableError(f"the replay runs more tools than were captured: {number} in {TOOL_RUNS}")
+        same = (line for line in left if (line.get("kind"), line.get("arguments")) == (kind, arguments))
+        chosen = next(same, left[0])
+        left.remove(chosen)
         try:
-            return msgspec.convert(lines[number]["result"], ToolRunResult)
+            return msgspec.convert(chosen["result"], ToolRunResult)
         except (KeyError, msgspec.ValidationError) as e:
             raise ConfigError(f"{self._captured.name} is not a capture: {TOOL_RUNS} has an invalid line: {e}") from None
 
@@ -135,9 +151,13 @@ class Replay(CaptureRecorder):
                 functions |= {tool.name: tool for tool in sent if tool.kind == "function"}
         run: dict[str, ToolExecutor] = {}
         for tool, own in self._declared_tools():
+            if tool.kind == TOOL_SEARCH:
+                continue
             if tool.kind in ran or (tool.name in functions and tool.name not in own):
                 run[tool.kind] = CapturedTool(functions.get(tool.name, Tool(tool.name)))
-        return VendorToolRunner(run, max_rounds=max(1, self._captured.backend_call_count))
+        run[TOOL_SEARCH] = CapturedSearch(self.captured_result)
+        search_above, rounds = self._summary.get("search_above", 0), max(1, self._captured.backend_call_count)
+        return VendorToolRunner(run, max_rounds=rounds, max_tokens=0, search_above=search_above)
 
     def _declared_tools(self) -> list[tuple[VendorTool, set[str]]]:
         """Returns the vendor's tools of the request, each with the names of the client's own functions."""
@@ -286,7 +306,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     client = Client(receive, capture.wrap_send(send))
     await Exchange(routes[capture.path], gateway, config, record, client, capture).run(capture.headers)
     record.close()
-    return capture_files(capture, record.facts(), gateway.policy, Redactor(gateway.secret_values()))
+    return capture_files(capture, record.facts(), gateway, Redactor(gateway.secret_values()))
 
 
 class _CapturedStore(MemoryResponseStore):
@@ -327,17 +347,6 @@ class _CapturedRouter(Router):
         if not self._order:
             raise BackendUnavailableError("no backend was called in the capture")
         return [ModelRoute(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
-
-
-class CapturedTool(ToolExecutor):
-    """A tool whose results are captured: the model is offered the same function, and the observer returns them."""
-
-    def __init__(self, function: Tool) -> None:
-        self.description, self.parameters = function.description, function.parameters
-
-    async def run(self, call: VendorToolCall) -> ToolRunResult:
-        """Not called: `Replay.run_tool` returns the captured result."""
-        return error_result("unavailable")
 
 
 class _Gateway(Gateway):

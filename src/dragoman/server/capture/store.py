@@ -94,7 +94,7 @@ class CaptureStore:
         self._writer.submit(lambda: None).result()
 
     def _keep(self, name: str, capture: CaptureRecorder, outcome: Mapping[str, object]) -> None:
-        files = capture_files(capture, outcome, self._gateway.policy, self._redactor)
+        files = capture_files(capture, outcome, self._gateway, self._redactor)
         try:
             write(self._folder / name, files)
             self._failing = False

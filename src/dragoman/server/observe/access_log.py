@@ -13,6 +13,7 @@ from dragoman.core.collect import finish_reason
 from dragoman.core.errors import DragomanError, loggable_message
 from dragoman.core.events import (
     AnyEvent,
+    Detail,
     EventOrder,
     Failure,
     Finish,
@@ -39,6 +40,9 @@ NAME_LIMIT_CHARS = 100
 
 TOOLS_LIMIT = 20
 """Maximum number of tools whose calls are listed in a line."""
+
+_UNRECORDED: Final = frozenset((TextDelta, ToolCallDelta, ReasoningDelta, Detail))
+"""Types of most events, of which nothing is recorded."""
 
 
 class AccessRecord:
@@ -94,13 +98,21 @@ class AccessRecord:
 
     def observe(self, event: AnyEvent) -> None:
         """Records an event of the response."""
+        if type(event) in _UNRECORDED:
+            return
         match event:
-            case TextDelta() | ToolCallDelta() | ReasoningDelta():  # first, as most events are
-                pass
             case Start(input_tokens=tokens):
                 self._facts["input_tokens"] = tokens
                 self.first_s = self.seconds
                 self.usage = Usage(input_tokens=tokens)
+            case UsageUpdate(usage):
+                self.usage = usage
+                self._facts["input_tokens"] = usage.input_tokens
+                self._facts["output_tokens"] = usage.output_tokens
+                self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
+            case Finish():
+                unseen = self.is_passthrough and not self._calls.calls
+                self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
             case ToolCallStart(name=name):
                 self._calls.calls += 1
                 self.tally.begin(name[:NAME_LIMIT_CHARS] if name in self._offered else NO_TOOL)
@@ -112,14 +124,6 @@ class AccessRecord:
             case Notice(code):
                 self.warnings.append(code)
                 self._labels.append(event.label)
-            case UsageUpdate(usage):
-                self.usage = usage
-                self._facts["input_tokens"] = usage.input_tokens
-                self._facts["output_tokens"] = usage.output_tokens
-                self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
-            case Finish():
-                unseen = self.is_passthrough and not self._calls.calls
-                self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
             case Failure(error):
                 self.on_error(error)
             case _:

@@ -20,6 +20,7 @@ from dragoman import __version__
 from dragoman.core.errors import BackendUnavailableError, UnknownModelError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
 from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.call_outcomes import OUTCOMES
@@ -94,6 +95,7 @@ class Metrics:
             _CONVERSION_BUCKETS_S,
         )
         self._define_counts(make)
+        gateway.on_tool_run = self._count_tool_run
 
     def _define_counts(self, make: "_ProcessFamilies | SharedFamilies") -> None:
         """Defines what is counted of each response."""
@@ -113,6 +115,12 @@ class Metrics:
             "dragoman_tool_call_repairs_total",
             "What was set right in tool calls, by the names of the steps; a call may have several.",
             ("model", "tool", "step"),
+        )
+        self._tool_runs = make.counter(
+            "dragoman_tool_runs_total", "Runs of vendor tools by the gateway, by their result.", ("kind", "outcome")
+        )
+        self._tool_run_seconds = make.histogram(
+            "dragoman_tool_run_duration_seconds", "Time of a run of a vendor tool.", ("kind",), _BUCKETS_S
         )
         self._warnings = make.counter(
             "dragoman_warnings_total", "Warnings, by their codes in docs/warnings.md.", ("model", "code")
@@ -156,6 +164,10 @@ class Metrics:
             self._warnings.labels(model, code).inc()
         if record.first_s is not None:
             self._answered(model, record, record.first_s)
+
+    def _count_tool_run(self, run: ToolRunRecord) -> None:
+        self._child(self._tool_runs, run.kind, run.outcome).inc()
+        self._child(self._tool_run_seconds, run.kind).observe(run.seconds)
 
     def _answered(self, model: str, record: AccessRecord, first_s: float) -> None:
         self._child(self._seconds, model).observe(record.seconds)

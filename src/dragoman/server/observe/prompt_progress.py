@@ -8,6 +8,7 @@ from dragoman.core.backend import PromptProgress
 
 _LOG_EVERY_S: Final = 10.0
 """Time between two log lines."""
+_NO_PROGRESS: Final = PromptProgress(0, 0)
 Listener: TypeAlias = Callable[[str], None]
 """Receives the text to show while a prompt is read, and "" when that ends."""
 
@@ -19,7 +20,7 @@ class PromptProgressReport:
         self._listener = listener
         self._clock = clock
         self._first: tuple[float, int] | None = None
-        self._now = PromptProgress(0, 0)
+        self._now = _NO_PROGRESS
         self._logged_s = 0.0
 
     def observe(self, progress: PromptProgress) -> None:
@@ -60,4 +61,4 @@ class PromptProgressReport:
         """The response has begun, or the request has ended."""
         if self.is_on and self._listener is not None:
             self._listener("")
-        self._now = PromptProgress(0, 0)
+        self._now = _NO_PROGRESS

@@ -323,3 +323,15 @@ def test_latest_result_of_same_call_is_shown() -> None:
 def test_long_result_is_not_repeated(part: v.Text | v.Document) -> None:
     asked = request(ASKED, CALLED, v.Message("tool", (v.ToolResult("1", (part,)),)))
     assert len(repeated_call.reask_request(asked, REPEATED_CALL).messages) == 4
+
+
+def test_found_tools_stay_callable_and_are_not_facts() -> None:
+    search = v.Message("assistant", (v.ToolCall("0", "find_tools", "{}"),))
+    found = v.Message("tool", (v.ToolResult("0", (v.Text("get_weather"),)),))
+    tools = (v.Tool("find_tools", loading="search"), v.Tool("get_weather", loading="found"))
+    asked = v.Request("m", (ASKED, search, found), tools)
+    assert results_as_prose(asked) is asked
+    answered = replace(
+        asked, messages=(*asked.messages, CALLED, v.Message("tool", (v.ToolResult("1", (v.Text("sunny"),)),)))
+    )
+    assert last_text(results_as_prose(answered)).startswith("Facts from get_weather: sunny\n\n")

@@ -12,6 +12,7 @@ from dragoman.backends.text_mode.content_fallback import fallback_warnings, with
 from dragoman.backends.text_mode.request import for_prompted_mode
 from dragoman.core import messages as v
 from dragoman.core.errors import RequestError, UnsupportedError
+from dragoman.prompting.chat_renderer import render_chat
 
 RESULT = {"type": "search_result", "source": "https://x", "title": "T", "content": [{"type": "text", "text": "4711"}]}
 
@@ -137,3 +138,29 @@ def test_content_dropped_in_prompt_mode_is_reported_by_kind() -> None:
     messages = (v.Message("user", shown), call, v.Message("tool", (result,)))
     _, told = for_prompted_mode(v.Request("m", messages), formats.get("hermes"))
     assert [warning.label for warning in told] == [f"content_dropped: {name}" for name in ("images", "audio", "files")]
+
+
+def test_tool_that_client_has_found_is_not_listed_before_conversation() -> None:
+    """As with Claude Code's own search: a found tool must not change the beginning of the prompt."""
+    schema = {"type": "object", "properties": {"a": {"type": "string"}}}
+    asked = [{"role": "user", "content": "Find f."}]
+    call = {"type": "tool_use", "id": "t", "name": "ToolSearch", "input": {"query": "f"}}
+    result = {"type": "tool_result", "tool_use_id": "t", "content": [{"type": "tool_reference", "tool_name": "f"}]}
+    answered = [*asked, {"role": "assistant", "content": [call]}, {"role": "user", "content": [result]}]
+    tools = [{"name": "ToolSearch", "input_schema": schema}]
+    found = {"name": "f", "description": "does", "input_schema": schema, "defer_loading": True}
+    before, after = (
+        with_text_fallbacks(
+            dialects.get("anthropic_messages").read_request(
+                json.dumps({"model": "m", "max_tokens": 9, "messages": messages, "tools": offered})
+            )
+        )
+        for messages, offered in ((asked, tools), (answered, [found, *tools]))
+    )
+    one, other = ("\n".join(turn.text for turn in render_chat(each, formats.get("hermes"))) for each in (before, after))
+    assert other.startswith(one)
+    assert [(tool.name, tool.loading) for tool in after.tools] == [("ToolSearch", "listed"), ("f", "found")]
+    compacted = dialects.get("anthropic_messages").read_request(
+        json.dumps({"model": "m", "max_tokens": 9, "messages": asked, "tools": [found, *tools]})
+    )
+    assert with_text_fallbacks(compacted).tools[0].loading == "listed"

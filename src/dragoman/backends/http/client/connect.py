@@ -24,7 +24,7 @@ _STAGGER_S: Final = 0.25
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 _KEEPALIVE_OPTIONS: Final = {"TCP_KEEPIDLE": 15, "TCP_KEEPINTVL": 5, "TCP_KEEPCNT": 3}
 """Seconds before the first probe, seconds between probes, and probes without an answer before the connection fails."""
-_Address = tuple[Any, ...]
+SocketAddress = tuple[Any, ...]
 """What `getaddrinfo` returns: family, type, protocol, name, address."""
 
 
@@ -84,7 +84,11 @@ def tls_context() -> ssl.SSLContext:
 
 
 async def connect(
-    origin: Origin, proxy: Origin | None, on_lost: Callable[[ClientConnection], None], timeout_s: float
+    origin: Origin,
+    proxy: Origin | None,
+    on_lost: Callable[[ClientConnection], None],
+    timeout_s: float,
+    addresses: Sequence[SocketAddress] = (),
 ) -> ClientConnection:
     """Returns a new connection to a server.
 
@@ -93,6 +97,7 @@ async def connect(
         proxy: the proxy: one for http gets absolute URLs, one for https a tunnel.
         on_lost: is called once the connection is closed.
         timeout_s: limit for everything, from the host name to TLS.
+        addresses: the server's addresses, if it is not resolved here; only without a proxy.
 
     Raises:
         ConnectTimeout: it took too long.
@@ -102,7 +107,7 @@ async def connect(
     try:
         async with asyncio.timeout(timeout_s) as limit:
             if proxy is None:
-                return await _open(origin, on_lost)
+                return await _open(origin, on_lost, addresses)
             try:
                 connection = await _open(proxy, on_lost)
             except OSError as e:
@@ -118,8 +123,10 @@ async def connect(
         raise ConnectError(e) from None
 
 
-async def _open(at: Origin, on_lost: Callable[[ClientConnection], None]) -> ClientConnection:
-    sock = await _connect_any(await _resolve(at.host, at.port))
+async def _open(
+    at: Origin, on_lost: Callable[[ClientConnection], None], addresses: Sequence[SocketAddress] = ()
+) -> ClientConnection:
+    sock = await _connect_any(addresses or await _resolve(at.host, at.port))
     is_tls = at.scheme == "https"
     _, connection = await asyncio.get_running_loop().create_connection(
         lambda: ClientConnection(on_lost),
@@ -162,7 +169,7 @@ async def _tunnel(
     return inner
 
 
-async def _resolve(host: str, port: int) -> Sequence[_Address]:
+async def _resolve(host: str, port: int) -> Sequence[SocketAddress]:
     """Returns the addresses of a host, IPv6 and IPv4 in turn."""
     with suppress(socket.gaierror, UnicodeError):  # an IP address, for which no thread is needed
         return socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST)
@@ -175,7 +182,7 @@ async def _resolve(host: str, port: int) -> Sequence[_Address]:
     return [address for row in itertools.zip_longest(*by_family) for address in row if address is not None]
 
 
-async def _connect_any(addresses: Sequence[_Address]) -> socket.socket:
+async def _connect_any(addresses: Sequence[SocketAddress]) -> socket.socket:
     """Returns a socket that is connected to the first of these addresses that responds.
 
     Raises:
@@ -212,7 +219,7 @@ def _discard(attempt: "asyncio.Task[socket.socket]") -> None:
         attempt.result().close()
 
 
-async def _connect_socket(address: _Address) -> socket.socket:
+async def _connect_socket(address: SocketAddress) -> socket.socket:
     sock = _new_socket(address)
     try:
         await asyncio.get_running_loop().sock_connect(sock, address[4])
@@ -222,7 +229,7 @@ async def _connect_socket(address: _Address) -> socket.socket:
     return sock
 
 
-def _new_socket(address: _Address) -> socket.socket:
+def _new_socket(address: SocketAddress) -> socket.socket:
     """Makes a socket with TCP keepalive, which detects an unreachable machine before a timeout does."""
     sock = socket.socket(*address[:3])
     sock.setblocking(False)

@@ -12,6 +12,8 @@ from dragoman.backends.http.client.errors import DecodingError
 
 _STEP_BYTES: Final = 256 * 1024
 """Limit of one decoded piece, so that the reader of a small body that becomes large can stop in time."""
+_MAX_EMPTY_BYTES: Final = 64 * 1024
+"""Maximum bytes in a row that become nothing: endless empty blocks would never reach the reader's limit."""
 _GZIP: Final = ("gzip", "x-gzip")
 
 
@@ -31,6 +33,7 @@ class ContentDecoder:
             raise DecodingError(f"content-encoding {encoding}, which was not requested")
         self._decoder = zlib.decompressobj(16 + zlib.MAX_WBITS) if self._encoding in _GZIP else None
         self._head = b""
+        self._empty_bytes = 0
 
     def feed(self, data: bytes) -> Iterator[bytes]:
         """Yields what these bytes become, in limited pieces that are not empty.
@@ -46,17 +49,21 @@ class ContentDecoder:
             is_zlib = data[0] & 0x0F == 8 and (data[0] << 8 | data[1]) % 31 == 0
             self._decoder = zlib.decompressobj(zlib.MAX_WBITS if is_zlib else -zlib.MAX_WBITS)
         decoder = self._decoder
+        self._empty_bytes += len(data)
         try:
             while data or decoder.unconsumed_tail:
                 if decoder.eof:
                     raise DecodingError(f"data after the end of {self._encoding}")
                 if piece := decoder.decompress(data or decoder.unconsumed_tail, _STEP_BYTES):
+                    self._empty_bytes = 0
                     yield piece
                 data = b""
         except zlib.error:
             raise DecodingError(f"invalid {self._encoding}") from None
         if decoder.unused_data:
             raise DecodingError(f"data after the end of {self._encoding}")
+        if self._empty_bytes > _MAX_EMPTY_BYTES:
+            raise DecodingError(f"{self._encoding} without content")
 
     def close(self) -> None:
         """Call at the end of the body.

@@ -16,12 +16,12 @@ Source: https://www.rfc-editor.org/rfc/rfc9112 (2026-11).
 
 import asyncio
 import re
-from collections.abc import Awaitable, Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
 from typing import Final
 from urllib.parse import quote
 
 from dragoman import __version__
-from dragoman.backends.http.client.connect import connect, origin_of, tls_context
+from dragoman.backends.http.client.connect import SocketAddress, connect, origin_of, tls_context
 from dragoman.backends.http.client.content_decoding import ContentDecoder
 from dragoman.backends.http.client.errors import LocalProtocolError
 from dragoman.backends.http.client.protocol import ClientConnection
@@ -109,6 +109,7 @@ class HttpClient:
         *,
         proxy: str | None = None,
         connect_timeout_s: float = 10.0,
+        addresses: Sequence[SocketAddress] = (),
     ) -> None:
         """
         Args:
@@ -116,6 +117,8 @@ class HttpClient:
             headers: headers of every request, names in lower case.
             proxy: URL of the proxy; None: no proxy.
             connect_timeout_s: limit for connecting, including TLS and the proxy.
+            addresses: connects to these, as `getaddrinfo` returns them, and does not resolve the host; only without a
+                proxy. Host header and TLS use the host of the URL all the same.
 
         Raises:
             LocalProtocolError: a header contains line breaks, or a URL is invalid.
@@ -125,6 +128,7 @@ class HttpClient:
         except ValueError as e:
             raise LocalProtocolError(str(e)) from None
         self._connect_timeout_s = connect_timeout_s
+        self._addresses = addresses
         self._headers = {"host": self._origin.netloc, **_DEFAULT_HEADERS}
         if self._origin.authorization:
             self._headers["authorization"] = self._origin.authorization
@@ -216,7 +220,9 @@ class HttpClient:
     async def _connect(self) -> ClientConnection:
         self._connecting += 1
         try:
-            connection = await connect(self._origin, self._proxy, self._on_lost, self._connect_timeout_s)
+            connection = await connect(
+                self._origin, self._proxy, self._on_lost, self._connect_timeout_s, self._addresses
+            )
         finally:
             self._connecting -= 1
         self._open.add(connection)

@@ -30,12 +30,12 @@ from dragoman.backends.request_limits import apply_trim, prepare_for_server, rej
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
+from dragoman.backends.text_mode.verbatim_history import ReplyStore, VerbatimHistory
 from dragoman.catalog.servers import Provider
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import ANY_STRING
-from dragoman.core.messages import Reasoning, Request, Tool, has_part
+from dragoman.core.messages import Reasoning, Request, Tool, has_part, known_tools
 from dragoman.identify import FormatMatch, detect_format
 from dragoman.parsing.format import Format
 from dragoman.prompting import trim
@@ -52,8 +52,14 @@ REJECTED_LIMIT: Final = 1024
 class RequestPlanner:
     """Plans the requests to one server."""
 
-    def __init__(self, name: str, config: HttpConfig, dialect: Dialect) -> None:
+    def __init__(self, name: str, config: HttpConfig, dialect: Dialect, replies: ReplyStore | None = None) -> None:
         """
+        Args:
+            name: the server's name in the settings.
+            config: its settings.
+            dialect: its API.
+            replies: where recent replies of its models are stored; None: a store of its own.
+
         Raises:
             ConfigError: the provider, the schema profile or the trim tier is unknown.
         """
@@ -63,7 +69,7 @@ class RequestPlanner:
         self._prompt_trim = trim.validate_tier(config.prompt_trim, f"upstreams.{name}.prompt_trim")
         self._budget = Budget(config.prompt_tokens, config.tools)
         self._rejections = Rejections(name, dialect.name)
-        self.verbatim_history = VerbatimHistory()
+        self.verbatim_history = VerbatimHistory(replies, name)
         """Recent text of models that is parsed here."""
         self._templates = completions.ChatTemplates(name, config.first_byte_timeout_s)
         self._rejected_constraints: set[bytes] = set()
@@ -299,7 +305,7 @@ class RequestPlanner:
             request.tool_choice, name=sent_names.get(request.tool_choice.name, request.tool_choice.name)
         )
         return constrained_decoding.constrain_to_calls(
-            methods, self._format(request, mode), tools, choice, self._target, prompted=prompted
+            methods, self._format(request, mode), known_tools(tools), choice, self._target, prompted=prompted
         )
 
 
