@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.mcp_client")
 
+_RESUBSCRIBE_S: Final = 1.0
+"""Time between the loss of a subscription and the next."""
 _CLOSE_S: Final = timedelta(seconds=10).total_seconds()
 """Time for a connection to close; the SDK ends a program within six seconds."""
 
@@ -65,10 +67,12 @@ class Connection:
     async def _keep(self) -> None:
         try:
             async with self.client:
-                if not self._opened.done():
-                    self._opened.set_result(None)
-                watch = asyncio.create_task(self._watch_tools())
+                subscribed = asyncio.Event()
+                watch = asyncio.create_task(self._watch_tools(subscribed))
                 try:
+                    await subscribed.wait()  # tools that are listed before may have changed
+                    if not self._opened.done():
+                        self._opened.set_result(None)
                     await self._until_over()
                 finally:
                     watch.cancel()
@@ -91,18 +95,29 @@ class Connection:
             for each in waiting:
                 each.cancel()
 
-    async def _watch_tools(self) -> None:
-        """Notes when the tools change, from 2026-07-28 on, where a client has to subscribe to that."""
+    async def _watch_tools(self, subscribed: asyncio.Event) -> None:
+        """Notes when the tools change, from 2026-07-28 on, where a client has to subscribe to that.
+
+        Args:
+            subscribed: Is set when the server has accepted that, or does not support it.
+        """
         from mcp import MCPError
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
 
         tools = self.client.server_capabilities.tools
-        if tools is None or not tools.list_changed:
-            return
-        with suppress(ListenNotSupportedError, SubscriptionLost, MCPError):
-            async with self.client.listen(tools_list_changed=True) as changes:
-                async for _ in changes:
-                    self.tools_changed = True
+        try:
+            while tools is not None and tools.list_changed:
+                with suppress(SubscriptionLost):
+                    async with self.client.listen(tools_list_changed=True) as changes:
+                        self.tools_changed = self.tools_changed or subscribed.is_set()
+                        subscribed.set()
+                        async for _ in changes:
+                            self.tools_changed = True
+                await asyncio.sleep(_RESUBSCRIBE_S)
+        except (ListenNotSupportedError, MCPError):
+            pass
+        finally:
+            subscribed.set()
 
 
 def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str]) -> Connection:

@@ -124,9 +124,8 @@ def plan_vendor_tools(
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
     offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
     internal = internal_search(request, search_above) if search_above else None
-    if codec is None or not (offered or internal or _concerns(request, codec)):
-        return None
-    if (route := find_route(request)) is None:
+    has_reason = codec is not None and (offered or internal or _concerns(request, codec))
+    if codec is None or not has_reason or (route := find_route(request)) is None:
         return None
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
@@ -147,10 +146,7 @@ def plan_vendor_tools(
     messages = codec.as_functions(replace(request, messages=own_history.without_citations(request.messages)))
     if not (run or replaced or others) and all(map(_same, messages, request.messages)):
         return None
-    missing = {tool.name: tool for tool in others}
-    refused = _refused(request, others, is_alone=not (run or replaced) and not clients)
-    if refused is not None and refused.kind not in codec.reported_kinds:
-        raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
+    refused = _refused(request, codec, others, is_alone=not (run or replaced) and not clients)
     written = _with_functions(replace(request, messages=messages), replaced, run, executors)
     if any(tool.kind == _SERVER for tool in replaced):
         written = _without_kinds(written, codec.server_options)
@@ -161,11 +157,15 @@ def plan_vendor_tools(
         written = _without_tools(written, others)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
-    known = frozenset(codec.listed(request.messages)) if listings else frozenset()
-    new = tuple(each for each in listings if each[0].declared and each[0].name not in known)
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
-    tools = {**missing, **run}
+    tools, new = {tool.name: tool for tool in others} | run, _new_listings(request, codec, listings)
     return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
+
+
+def _new_listings(request: Request, codec: VendorToolCodec, listings: Listings) -> Listings:
+    """Returns those of declared servers that the client has not got yet."""
+    known = frozenset(codec.listed(request.messages)) if listings else frozenset()
+    return tuple(each for each in listings if each[0].declared and each[0].name not in known)
 
 
 def _offer_plan(
@@ -226,14 +226,23 @@ def _same(one: object, other: object) -> bool:
     return one is other
 
 
-def _refused(request: Request, missing: Sequence[VendorTool], *, is_alone: bool) -> VendorTool | None:
-    """Returns the tool without which the request cannot be answered."""
+def _refused(
+    request: Request, codec: VendorToolCodec, missing: Sequence[VendorTool], *, is_alone: bool
+) -> VendorTool | None:
+    """Returns the tool without which the request cannot be answered.
+
+    Raises:
+        UnsupportedError: The client's API has no block that says so.
+    """
     choice = request.tool_choice
     if not missing or choice.mode == "none":
         return None
+    refused = missing[0] if is_alone else None
     if choice.mode == "named":
-        return next((tool for tool in missing if choice.name in (tool.name, tool.declared)), None)
-    return missing[0] if is_alone else None
+        refused = next((tool for tool in missing if choice.name in (tool.name, tool.declared)), None)
+    if refused is not None and refused.kind not in codec.reported_kinds:
+        raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
+    return refused
 
 
 def _with_functions(
