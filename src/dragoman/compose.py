@@ -28,6 +28,8 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.host_names import LOOPBACK
+from dragoman.mcp_client.endpoint import McpEndpoint
+from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.registry import build_executors
 
 Report: TypeAlias = Callable[[str], None]
@@ -130,8 +132,16 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         ConfigError: A setting is missing or wrong.
     """
     tools = config.tools
+    servers = McpServers(config.mcp)
+    endpoint = McpEndpoint(servers) if config.mcp else None
+
+    async def close() -> None:
+        if endpoint is not None:
+            await endpoint.close()
+        await servers.close()
+
     return VendorToolRunner(
-        build_executors(tools),
+        build_executors(tools, servers),
         tools.max_rounds,
         tools.timeout_s,
         tools.max_result_chars,
@@ -139,6 +149,9 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tools.max_tokens,
         tools.max_cost_usd,
         tools.search_above,
+        tuple(servers.secret_values()),
+        close,
+        endpoint,
     )
 
 

@@ -7,9 +7,9 @@ import socket
 from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
-from dragoman.tool_executors.address_guard import SocketAddress
 from dragoman.tool_executors.config import WebFetchConfig
-from dragoman.tool_executors.web_fetch import WebFetch
+from dragoman.tool_executors.fetch.address_guard import SocketAddress
+from dragoman.tool_executors.fetch.web_fetch import WebFetch
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
 from support.raw_server import RawServer, raw_server
 

@@ -61,6 +61,7 @@ SAID_ELSEWHERE: Final = frozenset(
             "type",
             "in_namespace",
             "about_namespace",
+            "toolset",
             "x-anthropic-billing-header",
         ),
         *("id", "index", "status", "logprobs", "store", "strict"),

@@ -19,8 +19,8 @@ from dragoman.core.errors import DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
-    *("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle", "completion"),
-    *("help", "version"),
+    *("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle"),
+    *("mcp", "completion", "help", "version"),
 )
 """Order of the commands in the help; others follow."""
 _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add")

@@ -159,16 +159,25 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
     for key, *_ in settings.setting_docs():
         value = attrgetter(key)(config)
         rows.append((key, value or models.default().name if key == "embedded.model" else value))
-    for server, upstream in config.upstreams.items():
-        rows += ((f"upstreams.{server}.{field}", value) for field, value in msgspec.structs.asdict(upstream).items())
+    for name, upstream in config.upstreams.items():
+        rows += ((f"upstreams.{name}.{field}", value) for field, value in msgspec.structs.asdict(upstream).items())
+    for name, server in config.mcp.items():
+        rows += ((f"mcp.{name}.{field}", value) for field, value in msgspec.structs.asdict(server).items())
     rows += ((f"model_aliases.{toml(alias)}", target) for alias, target in config.model_aliases.items())
     for key, value in rows:
         if not (everything or key in origin or key.startswith("model_aliases.")):
             continue
-        is_secret = value and (key in SECRET or (key.startswith("upstreams.") and key.endswith(".api_key")))
+        is_secret = value and (key in SECRET or _is_secret(key))
         place = origin.get(key.replace('"', ""), "default")
-        content = {"hidden": f"{len(value)} " if isinstance(value, tuple) else ""} if is_secret else {"value": value}
+        content = (
+            {"hidden": f"{len(value)} " if isinstance(value, tuple | dict) else ""} if is_secret else {"value": value}
+        )
         yield {"key": key, **content, "origin": place}
+
+
+def _is_secret(key: str) -> bool:
+    section, _, name = key.partition(".")
+    return (section, name.rpartition(".")[2]) in (("upstreams", "api_key"), ("mcp", "headers"))
 
 
 def format_settings(config: settings.Config, origin: dict[str, str], *, everything: bool = True) -> str:

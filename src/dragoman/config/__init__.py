@@ -20,7 +20,7 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, get_args, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
@@ -28,13 +28,14 @@ import msgspec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config.hints import hint_for_key, hint_for_upstream, nearest_setting
+from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
 from dragoman.config.values import describe_error, toml
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.policy import validate_policy as checked_policy
 from dragoman.host_names import LOOPBACK, host_name
+from dragoman.mcp_client.config import McpServerConfig
 from dragoman.schema.setting import setting
 from dragoman.tool_executors.config import ToolsConfig
 
@@ -120,6 +121,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     tools: ToolsConfig = ToolsConfig()
+    mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],
         setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
@@ -156,7 +158,13 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         origin[key] = "command line" if flags.get(key) is not None else _variable(key)
     try:
         upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
-        config = msgspec.structs.replace(msgspec.convert(tables, Config, strict=False), upstreams=upstreams)
+        servers = {
+            name: _named_table("mcp", name, table, McpServerConfig, origin)
+            for name, table in tables.pop("mcp", {}).items()
+        }
+        config = msgspec.structs.replace(
+            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers
+        )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
     return _check(config, origin), origin
@@ -176,6 +184,7 @@ def readable_secrets(path: Path | None, config: Config) -> str:
     """Returns a message if other users can read or change a settings file that contains keys, else ""."""
     upstreams = config.upstreams.values()
     secret = bool(config.server.api_keys) or any(u.api_key or "@" in urlsplit(u.url).netloc for u in upstreams)
+    secret = secret or any(server.headers for server in config.mcp.values())
     if sys.platform == "win32" or path is None or not secret:
         return ""
     try:
@@ -241,7 +250,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools")
+_NESTED = ("upstreams", "tools", "mcp")
 """Sections that contain tables of their own."""
 
 
@@ -264,8 +273,8 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
     for key, value in _entries(tables):
         if key in sections:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
-        if key.startswith("upstreams."):
-            _check_upstream_key(key, value, origin[key])
+        if (section := key.partition(".")[0]) in _NAMED:
+            _check_named_key(section, key, value, origin[key])
         elif key not in known and not key.startswith("model_aliases."):
             hint = hint_for_key(key, value, _names_by_section())
             raise ConfigError(f"unknown setting '{key}'{hint} - in {origin[key]}")
@@ -276,15 +285,21 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
-def _check_upstream_key(key: str, value: object, origin: str) -> None:
+_NAMED: Mapping[str, type[msgspec.Struct]] = {"upstreams": HttpConfig, "mcp": McpServerConfig}
+"""Sections of tables whose names the user chooses."""
+
+
+def _check_named_key(section: str, key: str, value: object, origin: str) -> None:
     _, name, *setting = key.split(".")
     if not setting:
-        raise ConfigError(f"expected a table, [upstreams.{name}], with its url - at {key}, from {origin}")
-    fields = msgspec.structs.fields(HttpConfig)
-    if setting[0] not in HttpConfig.__struct_fields__:
+        raise ConfigError(f"expected a table, [{section}.{name}], with its url - at {key}, from {origin}")
+    struct = _NAMED[section]
+    if setting[0] not in struct.__struct_fields__:
         is_table = isinstance(value, dict)
-        hint = hint_for_upstream(setting[0], [f.name for f in fields if (f.default_factory is dict) is is_table])
-        raise ConfigError(f"unknown setting '{key}'{hint} - in {origin}")
+        fields = msgspec.structs.fields(struct)
+        known = [f.name for f in fields if (f.default_factory is dict) is is_table]
+        what = "an upstream" if section == "upstreams" else "an MCP server"
+        raise ConfigError(f"unknown setting '{key}'{hint_for_named(setting[0], known, what)} - in {origin}")
 
 
 def _names_by_section() -> dict[str, list[str]]:
@@ -306,14 +321,23 @@ def _check_variables(environ: Mapping[str, str]) -> None:
                 raise ConfigError(f"unknown setting {variable}{hint} - in the environment")
 
 
-def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
+_Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def _named_table(
+    section: str, name: str, table: dict[str, Any], struct: type[_Struct], origin: Mapping[str, str]
+) -> _Struct:
+    """Returns a table whose name the user chose; errors name its keys as the settings do."""
     try:
-        upstream = msgspec.convert(table, HttpConfig, strict=False)
+        return msgspec.convert(table, struct, strict=False)
     except msgspec.ValidationError as e:
-        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`upstreams.{name}`")
-        raise ConfigError(
-            describe_error(message, {name: table}, origin, "upstreams.").replace("`$.", "`upstreams.")
-        ) from None
+        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`{section}.{name}`")
+        described = describe_error(message, {name: table}, origin, f"{section}.")
+        raise ConfigError(described.replace("`$.", f"`{section}.")) from None
+
+
+def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:
+    upstream = _named_table("upstreams", name, table, HttpConfig, origin)
     if urlsplit(upstream.url).scheme not in ("http", "https") or not host_name(upstream.url):
         where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
         raise ConfigError(f"expected a URL like http://127.0.0.1:1234/v1, got {quote(upstream.url)} - {where}")

@@ -33,13 +33,14 @@ def hint_for_key(key: str, value: object, sections: Sections) -> str:
         return f"; did you mean [{nearest}]?"
     if nearest and (nearest_key := nearest_setting(name, sections[nearest])):
         return f"; did you mean '{nearest}.{nearest_key}'?"
-    return f"; the sections are {', '.join(f'[{each}]' for each in [*sections, 'upstreams.NAME', 'model_aliases'])}"
+    named = ("upstreams.NAME", "mcp.NAME", "model_aliases")
+    return f"; the sections are {', '.join(f'[{each}]' for each in (*sections, *named))}"
 
 
-def hint_for_upstream(name: str, known: Sequence[str]) -> str:
-    """Returns a hint for an unknown setting of an upstream server."""
+def hint_for_named(name: str, known: Sequence[str], what: str) -> str:
+    """Returns a hint for an unknown setting of an upstream server or an MCP server, as `what` says."""
     nearest_key = nearest_setting(name, known)
-    return f"; did you mean '{nearest_key}'?" if nearest_key else f"; an upstream has {_listed(known)}"
+    return f"; did you mean '{nearest_key}'?" if nearest_key else f"; {what} has {_listed(known)}"
 
 
 def nearest_setting(name: str, known: Iterable[str]) -> str:

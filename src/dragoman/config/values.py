@@ -44,7 +44,7 @@ def describe_error(message: str, tables: Mapping[str, Any], origin: Mapping[str,
         return message
     kind, sign, limit, key, section, name, index = match.groups()
     value: Any = reduce(lambda table, part: table[part], (*section.split("."), name), tables)
-    secret = key in SECRET or name == "api_key"
+    secret = key in SECRET or name in ("api_key", "headers")
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""

@@ -37,8 +37,8 @@ from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_re
 from dragoman.gateway.router import ModelRoute, Router, backend_name
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
-from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan
+from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
+from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, declared_servers, offers_tools
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
@@ -152,13 +152,19 @@ class Gateway:
         return self._policy
 
     @property
+    def mcp_endpoint(self) -> AsgiApp | None:
+        """The ASGI application that serves the tools of the configured MCP servers; None: there are no servers."""
+        return self._vendor_tools.mcp_endpoint
+
+    @property
     def search_above(self) -> int:
         """Number of tools above which the model has to find them; 0: never."""
         return self._vendor_tools.search_above
 
     def secret_values(self) -> list[str]:
-        """Returns the values of all backends that must not appear in logs or captures."""
-        return [secret for backend in self._backends for secret in backend.secret_values()]
+        """Returns the values of backends and vendor tools that must not appear in logs or captures."""
+        values = [secret for backend in self._backends for secret in backend.secret_values()]
+        return [*values, *self._vendor_tools.secrets]
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns the upstream response's bytes if neither it nor the body has to be changed; None: use `generate`.
@@ -167,6 +173,8 @@ class Gateway:
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
         if request.store or request.previous_response or one_call:
+            return None
+        if offers_tools(request, self._vendor_tools.executors):
             return None
         routes = self._router.routes_now(request)
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
@@ -211,7 +219,9 @@ class Gateway:
             nonlocal job, routes
             if job is None:
                 in_thread = context.is_large or self.response_store.blocks(request)
-                prepare = partial(self._prepare, request, context, buffering)
+                servers = declared_servers(request, self._router.first, self._vendor_tools.executors)
+                listings = await self._vendor_tools.list_tools(servers) if servers else ()
+                prepare = partial(self._prepare, request, context, buffering, listings)
                 job = await asyncio.to_thread(prepare) if in_thread else prepare()
                 routes = await self._router.routes_or_refresh(job.request)
             elif error is not None:  # raised before Start, so no event was sent
@@ -242,8 +252,16 @@ class Gateway:
         generate = self._generator(backend, job)
         return BackendAttempt(generate, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
-    def _prepare(self, request: Request, context: ExchangeContext, buffering: Buffering | None) -> _ResponseJob:
+    def _prepare(
+        self, request: Request, context: ExchangeContext, buffering: Buffering | None, listings: Listings
+    ) -> _ResponseJob:
         """Returns what the response needs.
+
+        Args:
+            request: The request of the client.
+            context: The exchange.
+            buffering: How tool calls are buffered; None: as in the settings.
+            listings: The tools of the MCP servers that the request declares.
 
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
@@ -259,7 +277,7 @@ class Gateway:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = self._summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = self._vendor_tools.plan(complete, self._router.first)
+        plan = self._vendor_tools.plan(complete, self._router.first, listings)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
         guard_buffers = policy is not None and request.stream

@@ -91,6 +91,11 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
 keys and programs' names for them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq, xAI,
 NVIDIA, AWS, Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. The steps of a failed match are bounded by the pattern, and
 the search goes on after a match, so hostile text does not take longer than other text."""
+_HEADERS: Final = re.compile(
+    rb"headers\\{0,9}\":\s{0,9}\{(?![^{}]{0,5000}\"(?:type|\$ref)\\{0,9}\")([^{}]{0,10000}+)\}"
+)
+"""The HTTP headers that a request declares for an MCP server; not a property `headers` of a JSON Schema."""
+_HEADER_VALUE: Final = re.compile(rb":\s{0,9}\\{0,9}\"([^\"\\]{6,})")
 _ESCAPE: Final = re.compile(rb"(?<!\\)\\{1,15}(?:/|u00([2-7][0-9a-fA-F]))")
 """A character that JSON can also write without an escape."""
 _STARS: Final = bytes(ord("*") if code < 128 else code for code in range(256))
@@ -135,6 +140,9 @@ class Redactor:
     def _find_secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._known:
             yield from ((at, at + len(secret)) for at in _find_all(data, secret))
+        if b"mcp" in data:
+            for headers in _HEADERS.finditer(data):
+                yield from (value.span(1) for value in _HEADER_VALUE.finditer(data, *headers.span(1)))
         small = data.lower()
         searches = ((pattern, beginning) for pattern, beginnings in _PATTERNS for beginning in beginnings)
         for pattern, beginning in searches:

@@ -7,6 +7,7 @@
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
     GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
+    GET, POST, DELETE /mcp                                     the tools of the configured MCP servers, if there are any
     GET  /metrics                                              for Prometheus (docs/metrics.md)
     HEAD, GET /                                                connection checks of clients
 
@@ -58,6 +59,7 @@ _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 _POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
 """Paths that machines poll; a request is logged only if it is refused."""
 _MODELS: Final = "/v1/models"
+_MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
 
 
@@ -135,7 +137,9 @@ class App:
                 self._authenticate(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
-            if posted is not None and posted.passed:
+            if path == _MCP and self._gateway.mcp_endpoint is not None and method != "OPTIONS":
+                await self._gateway.mcp_endpoint(scope, receive, send_tracked)
+            elif posted is not None and posted.passed:
                 client = Client.from_scope(scope, receive, send_tracked)
                 await Passthrough(posted, self._gateway, self._config, record, client).run(headers)
             elif posted is not None:
@@ -191,6 +195,8 @@ class App:
     def _is_served(self, path: str) -> bool:
         if path in self._by_path or path in self._gets or path == _MODELS:
             return True
+        if path == _MCP:
+            return self._gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
@@ -224,6 +230,8 @@ class App:
             await respond(send, 200, msgspec.json.encode(body))
 
     def _allowed(self, path: str) -> Sequence[str]:
+        if path == _MCP:
+            return ("POST", "GET", "DELETE", "OPTIONS")
         if path in self._by_path:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")

@@ -16,9 +16,8 @@ class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: Annotated[
         str,
         setting(
-            "What searches (docs/vendor-tools.md): `searxng` a SearXNG server, `local` a folder of documents; empty: "
-            "nothing does.",
-            choices=WEB_SEARCH,
+            "What searches (docs/vendor-tools.md): `searxng` a SearXNG server, `local` a folder of documents, "
+            "`mcp:NAME/TOOL` a tool of an MCP server; empty: nothing does."
         ),
     ] = ""
     url: Annotated[str, setting("Base URL of the SearXNG server, for `searxng`.")] = ""
@@ -70,6 +69,14 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ()
 
 
+class CodeExecutionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """Where code of `code_execution` and `code_interpreter` runs."""
+
+    use: Annotated[
+        str, setting("What runs it: `mcp:NAME/TOOL`, a tool of an MCP server; empty: nothing does (docs/mcp.md).")
+    ] = ""
+
+
 class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Tools that an API's vendor runs, run by the gateway for any model."""
 
@@ -95,5 +102,9 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             ge=0,
         ),
     ] = 0
+    mcp_allowed_hosts: Annotated[
+        tuple[str, ...], setting("Hosts of MCP servers that requests may name; empty: none (docs/mcp.md).")
+    ] = ()
     web_search: WebSearchConfig = WebSearchConfig()
     web_fetch: WebFetchConfig = WebFetchConfig()
+    code_execution: CodeExecutionConfig = CodeExecutionConfig()

@@ -12,24 +12,32 @@ from typing import Final
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
+from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.vendor_tools.tool import ToolExecutor
 
+NO_SERVERS: Final = McpServers({})
 _HOST: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
-def build_executors(config: ToolsConfig) -> dict[str, ToolExecutor]:
+def build_executors(config: ToolsConfig, servers: McpServers = NO_SERVERS) -> dict[str, ToolExecutor]:
     """Returns the configured executors, by kind of tool.
+
+    Args:
+        config: The settings.
+        servers: The MCP servers, for `use = "mcp:NAME/TOOL"`.
 
     Raises:
         ConfigError: A setting is missing or wrong.
     """
-    built = {kind: build(config) for kind, build in _BUILDERS.items()}
+    built = {kind: build(config, servers) for kind, build in _BUILDERS.items()}
     return {kind: executor for kind, executor in built.items() if executor is not None}
 
 
-def _web_search(config: ToolsConfig) -> ToolExecutor | None:
+def _web_search(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_search
+    if settings.use.startswith("mcp:"):
+        return _mcp_tool(settings.use, "web_search", servers)
     match settings.use:
         case "":
             _reject_unused(settings)
@@ -40,6 +48,30 @@ def _web_search(config: ToolsConfig) -> ToolExecutor | None:
             return _limited(_local(settings), settings)
     hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
     raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+
+
+def _code_execution(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
+    use = config.code_execution.use
+    return _mcp_tool(use, "code_execution", servers) if use else None
+
+
+def _mcp_servers(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
+    if not servers.by_name and not config.mcp_allowed_hosts:
+        return None
+    if missing_extras("tools"):
+        raise ConfigError(f"tools.mcp_allowed_hosts needs more than is installed: {install_command('tools')}")
+    for entry in config.mcp_allowed_hosts:
+        if not host_name(entry):
+            raise ConfigError(f"expected a host's name, got {quote(entry)} - at tools.mcp_allowed_hosts")
+    from dragoman.tool_executors.mcp_servers import McpServersExecutor
+
+    return McpServersExecutor(servers, config.mcp_allowed_hosts)
+
+
+def _mcp_tool(use: str, kind: str, servers: McpServers) -> ToolExecutor:
+    from dragoman.tool_executors.mcp_tool import McpToolExecutor
+
+    return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind)
 
 
 def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
@@ -73,7 +105,7 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
     return LocalSearch(folder, settings.base_url, settings.max_results)
 
 
-def _web_fetch(config: ToolsConfig) -> ToolExecutor | None:
+def _web_fetch(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_fetch
     match settings.use:
         case "":
@@ -98,7 +130,7 @@ def _http(settings: WebFetchConfig) -> ToolExecutor:
     for entry in settings.allowed_hosts:
         if not _HOST.fullmatch(entry):
             raise ConfigError(f"expected a host name, got {quote(entry)} - at tools.web_fetch.allowed_hosts")
-    from dragoman.tool_executors.web_fetch import WebFetch
+    from dragoman.tool_executors.fetch.web_fetch import WebFetch
 
     executor = WebFetch(settings)
     executor.models = settings.models
@@ -113,7 +145,9 @@ def _is_network(entry: str) -> bool:
     return True
 
 
-_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig], ToolExecutor | None]]] = {
+_BUILDERS: Final[Mapping[str, Callable[[ToolsConfig, McpServers], ToolExecutor | None]]] = {
     "web_search": _web_search,
     "web_fetch": _web_fetch,
+    "code_execution": _code_execution,
+    "mcp": _mcp_servers,
 }

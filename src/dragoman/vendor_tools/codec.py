@@ -6,15 +6,16 @@ them as opaque text (`opaque`), as the vendor's own is in its `encrypted_content
 
 import base64
 import binascii
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Any, Final
 
 import msgspec
 
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Message, Part, Request, Text, ToolResult, Usage
 from dragoman.text import json_cursor
+from dragoman.vendor_tools.remote import ApprovedCall
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
 
 OPAQUE_PREFIX: Final = "dragoman.text.1."
@@ -39,6 +40,11 @@ def read_opaque(value: str) -> str | None:
 def no_events(call: VendorToolCall, result: ToolRunResult | None = None) -> list[AnyEvent]:
     """Returns no events, for an API that does not show calls."""
     return []
+
+
+def nothing(messages: Sequence[Message]) -> tuple[Any, ...]:
+    """Returns nothing, for an API without approvals or lists of tools."""
+    return ()
 
 
 def is_opaque(value: str) -> bool:
@@ -85,6 +91,14 @@ class VendorToolCodec:
     """A response can end early, and the client sends it back to continue it."""
     has_annotations: bool = False
     """Texts can name the sources that they mention, as `url_citation`."""
+    ask_approval: Callable[[VendorToolCall], list[AnyEvent]] = no_events
+    """Returns the events that ask the client whether a call may be run."""
+    approved: Callable[[Sequence[Message]], tuple[ApprovedCall, ...]] = nothing
+    """Returns the calls that the last message approves."""
+    listed: Callable[[Sequence[Message]], tuple[str, ...]] = nothing
+    """Returns the labels of servers whose tools the client has got already."""
+    server_options: frozenset[str] = frozenset()
+    """Kinds of tools that only contain options of declared servers."""
     counts_together: bool = False
     """`max_uses` limits the calls of all tools together, except tool searches."""
     has_citations: bool = False

@@ -16,7 +16,8 @@ from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
 import msgspec
 
-from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, JsonText, Message, Tool
+from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, Image, JsonText, Message, Tool
+from dragoman.vendor_tools.remote import RemoteServer, RemoteTool
 
 ToolErrorCode: TypeAlias = Literal[
     "unavailable",
@@ -34,7 +35,11 @@ ToolErrorCode: TypeAlias = Literal[
 
 TOOL_SEARCH: Final = "tool_search"
 """The kind of tool that finds other tools of the request."""
-SETTINGS: Final[Mapping[str, str]] = {"web_search": "tools.web_search", "web_fetch": "tools.web_fetch"}
+SETTINGS: Final[Mapping[str, str]] = {
+    "web_search": "tools.web_search",
+    "web_fetch": "tools.web_fetch",
+    "code_execution": "tools.code_execution",
+}
 """The section of the settings that makes a kind of tool available."""
 LABELS: Final[Mapping[str, str]] = {
     "web_search": "web search",
@@ -78,7 +83,7 @@ class VendorTool(FrozenStruct, frozen=True):
     name: str
     """Name under which the model calls it."""
     declared: str
-    """Its type in the request, such as `web_search_20250305`."""
+    """Its type in the request, such as `web_search_20250305`; empty: the gateway offers it, unknown to the client."""
     max_uses: int | None = None
     """Maximum calls in one response; None: no limit of its own."""
     allowed_domains: tuple[str, ...] = ()
@@ -86,6 +91,10 @@ class VendorTool(FrozenStruct, frozen=True):
     blocked_domains: tuple[str, ...] = ()
     user_location: JsonText = ""
     """Approximate location of the user, an object as the client wrote it; empty: not known."""
+    server: RemoteServer | None = None
+    """Of the kind `mcp`: the server."""
+    remote: RemoteTool | None = None
+    """Of the kind `mcp`: the server's tool; None: the declaration of the whole server."""
     max_content_tokens: int | None = None
     """Of a fetch: approximate maximum of a page's text, in tokens; None: no limit of its own."""
     citations: bool = False
@@ -109,6 +118,8 @@ class VendorToolCall(FrozenStruct, frozen=True):
     tool: VendorTool
     arguments: JsonText
     """One JSON object."""
+    approval_id: str = ""
+    """The id of the request for approval that the user granted; empty: there was none."""
 
 
 class SearchHit(FrozenStruct, frozen=True):
@@ -120,6 +131,14 @@ class SearchHit(FrozenStruct, frozen=True):
     """The part of the page that the model reads."""
     age: str = ""
     """When the page was last changed, in any notation."""
+
+
+class CodeOutput(FrozenStruct, frozen=True):
+    """What a program printed."""
+
+    stdout: str
+    stderr: str = ""
+    return_code: int = 0
 
 
 class FetchedPage(FrozenStruct, frozen=True):
@@ -147,6 +166,12 @@ class ToolRunResult(FrozenStruct, frozen=True):
     """Of a tool search: the tools that it found, the best first."""
     error: ToolErrorCode | None = None
     """Why there is no result; `text` explains it to the model."""
+    output: CodeOutput | None = None
+    """Of code that was run."""
+    listed: tuple[RemoteTool, ...] = ()
+    """Of a server that was asked for its tools."""
+    images: tuple[Image, ...] = ()
+    """What the model sees next to `text`, in the round of the call only."""
 
 
 _RESULTS_HEADING: Final = (
@@ -205,6 +230,16 @@ def search_text(hits: Sequence[SearchHit]) -> str:
         return "The search found nothing."
     entries = (f"{n}. {hit.title}\n{hit.url}\n{hit.text}".rstrip() for n, hit in enumerate(hits, 1))
     return "\n\n".join([_RESULTS_HEADING, *entries])
+
+
+def output_text(output: CodeOutput) -> str:
+    """Returns what a program printed as the model reads it, the same in every later request."""
+    parts = [output.stdout.rstrip("\n")]
+    if output.stderr:
+        parts.append(f"stderr:\n{output.stderr.rstrip()}")
+    if output.return_code:
+        parts.append(f"exit status {output.return_code}")
+    return "\n".join(filter(None, parts)) or "The code printed nothing."
 
 
 def page_result(page: FetchedPage, max_chars: int) -> ToolRunResult:
@@ -319,3 +354,24 @@ class ToolExecutor(ABC):
 
     async def close(self) -> None:
         """Frees what the executor holds."""
+
+
+class ToolServers(ToolExecutor):
+    """Runs the tools of servers that requests declare."""
+
+    def function(self, tool: VendorTool) -> Tool:
+        """Returns the server's tool as a function for the model."""
+        assert tool.remote is not None
+        return Tool(tool.name, tool.remote.description, tool.remote.parameters)
+
+    @abstractmethod
+    def offered(self, model: str) -> list[VendorTool]:
+        """Returns the servers whose tools this model is offered in every request."""
+
+    @abstractmethod
+    async def list_tools(self, tool: VendorTool) -> ToolRunResult:
+        """Returns the tools of the declared server, or an error.
+
+        Raises:
+            RequestError: Requests may not name this server.
+        """

@@ -16,7 +16,7 @@ import trustme
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from dragoman.backends.http.client import connect as client_connect
-from dragoman.tool_executors.address_guard import resolve
+from dragoman.tool_executors.fetch.address_guard import resolve
 from dragoman.vendor_tools.tool import VendorTool, VendorToolCall
 from support.pages import TOOL, Resolver, fetched, fetcher, page, redirect, site
 from support.raw_server import RawServer, raw_server

@@ -5,8 +5,8 @@ from collections.abc import Sequence
 
 import pytest
 
-from dragoman.tool_executors.address_guard import AddressGuard, SocketAddress
-from dragoman.tool_executors.fetch_url import RefusedUrlError, parse_fetch_url
+from dragoman.tool_executors.fetch.address_guard import AddressGuard, SocketAddress
+from dragoman.tool_executors.fetch.fetch_url import RefusedUrlError, parse_fetch_url
 
 REFUSED = [
     *("0.0.0.0", "0.1.2.3", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254"),

@@ -2,7 +2,7 @@
 
 import pytest
 
-from dragoman.tool_executors.fetch_url import RefusedUrlError, parse_fetch_url, redirect_url
+from dragoman.tool_executors.fetch.fetch_url import RefusedUrlError, parse_fetch_url, redirect_url
 
 
 @pytest.mark.parametrize(

@@ -3,8 +3,8 @@
 import pytest
 
 from dragoman.core.messages import Document, MediaSource, Message, Text, ToolCall, ToolResult
-from dragoman.tool_executors.fetch_url import parse_fetch_url
-from dragoman.tool_executors.known_urls import is_known_url
+from dragoman.tool_executors.fetch.fetch_url import parse_fetch_url
+from dragoman.tool_executors.fetch.known_urls import is_known_url
 from dragoman.vendor_tools.tool import ToolFilter, UrlSources
 
 SECRET = "https://example.com/x?data=secret"

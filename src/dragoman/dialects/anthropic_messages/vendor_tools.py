@@ -13,16 +13,18 @@ Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
 
 from dragoman.core.events import AnyEvent, VendorBlock
 from dragoman.core.messages import Message, Request, Tool, ToolCall, ToolResult, UnknownPart, Usage
+from dragoman.dialects.anthropic_messages import remote_tools
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque
+from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque, string_argument
 from dragoman.vendor_tools.tool import (
+    CodeOutput,
     SearchHit,
     ToolFilter,
     ToolRunResult,
@@ -30,6 +32,7 @@ from dragoman.vendor_tools.tool import (
     VendorTool,
     VendorToolCall,
     error_text,
+    output_text,
     page_text,
     search_text,
     tools_text,
@@ -43,7 +46,7 @@ _VERSIONS: Final = re.compile(
 )
 _FOUND: Final = "tool_search_tool_search_result"
 _REFERENCE: Final = "tool_reference"
-_SERVERS: Final = "mcp_servers"
+_MCP: Final = "mcp"
 
 
 class _ResultBlock(NamedTuple):
@@ -82,6 +85,21 @@ def _read_hits(content: Cursor, tools: Mapping[str, Tool]) -> str:
     return search_text(hits)
 
 
+def _output(tool: VendorTool, result: ToolRunResult) -> object:
+    output = result.output or CodeOutput(result.text)
+    printed = {"stdout": output.stdout, "stderr": output.stderr, "return_code": output.return_code}
+    return {"type": "code_execution_result", **printed, "content": []}
+
+
+def _bash_output(tool: VendorTool, result: ToolRunResult) -> object:
+    return {**cast(dict[str, object], _output(tool, result)), "type": "bash_code_execution_result"}
+
+
+def _read_output(content: Cursor, tools: Mapping[str, Tool]) -> str:
+    fields = content.fields()
+    return output_text(CodeOutput(fields.string("stdout"), fields.string("stderr"), fields.integer("return_code") or 0))
+
+
 def _page(tool: VendorTool, result: ToolRunResult) -> object:
     page = result.page
     if page is None:
@@ -107,14 +125,6 @@ def _read_page(content: Cursor, tools: Mapping[str, Tool]) -> str:
     return page_text(fields.string("url"), document.string("title"), text)
 
 
-def _nothing(tool: VendorTool, result: ToolRunResult) -> object:
-    return {}
-
-
-def _json(content: Cursor, tools: Mapping[str, Tool]) -> str:
-    return content.text
-
-
 def _references(tool: VendorTool, result: ToolRunResult) -> object:
     return {"type": _FOUND, "tool_references": [{"type": _REFERENCE, "tool_name": t.name} for t in result.tools]}
 
@@ -131,17 +141,20 @@ def _referenced(content: Cursor) -> list[str]:
 _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "web_search": _ResultBlock("web_search_tool_result", _hits, _read_hits, common_errors=True),
     "web_fetch": _ResultBlock("web_fetch_tool_result", _page, _read_page, common_errors=True),
-    "code_execution": _ResultBlock("code_execution_tool_result", _nothing, _json),
+    "code_execution": _ResultBlock("code_execution_tool_result", _output, _read_output),
     "tool_search": _ResultBlock("tool_search_tool_result", _references, _read_references, has_message=True),
 }
-_KIND_OF_BLOCK: Final = {block.type: kind for kind, block in _RESULTS.items()}
+_BASH: Final = _ResultBlock("bash_code_execution_tool_result", _bash_output, _read_output)
+"""Result of code execution in the version whose code is a shell's commands."""
+_BASH_VERSION: Final = "code_execution_20250825"
+_BASH_NAME: Final = "bash_code_execution"
+_BLOCKS: Final = {block.type: block for block in (*_RESULTS.values(), _BASH)}
 
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
     server_names = tuple(tool.name for tool in request.tools if tool.kind != "function")
     tools = [_vendor_tool(tool, n, server_names) for n, tool in enumerate(request.tools) if tool.kind != "function"]
-    servers = bytes(request.extra.get(_SERVERS, b"[]")).strip() not in (b"[]", b"null")
-    return (*filter(None, tools), *([VendorTool("mcp", _SERVERS, _SERVERS)] if servers else []))
+    return (*filter(None, tools), *remote_tools.declared_servers(request))
 
 
 def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> VendorTool | None:
@@ -163,6 +176,10 @@ def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> Vend
         url_sources=_url_sources(options, server_names),
         by_pattern="regex" in (match[3], match[5]),
     )
+
+
+def _is_bash(call: VendorToolCall) -> bool:
+    return call.tool.declared == _BASH_VERSION and bool(string_argument(call.arguments, "code"))
 
 
 def _citations(options: Fields) -> bool:
@@ -192,12 +209,19 @@ def _filter(sources: Fields, name: str) -> ToolFilter:
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.begin(call)
     block = {"type": _CALL, "id": _CALL_ID + call.id, "name": call.tool.name, "input": Raw(call.arguments.encode())}
+    if _is_bash(call):
+        command = encode({"command": string_argument(call.arguments, "code")})
+        block |= {"name": _BASH_NAME, "input": Raw(command.encode())}
     return [VendorBlock(NAME, _CALL, encode(block))]
 
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
-    block = _RESULTS[call.tool.kind]
+    if call.tool.kind == _MCP:
+        return remote_tools.finish(call, result)
+    block = _BASH if _is_bash(call) else _RESULTS[call.tool.kind]
     content = block.write(call.tool, result)
     if result.error is not None:
         code = "unavailable" if result.error == "max_uses_exceeded" and not block.common_errors else result.error
@@ -223,30 +247,38 @@ def _found_tools(request: Request) -> Iterator[str]:
         if isinstance(part, ToolResult):
             found = (each for each in part.parts if isinstance(each, UnknownPart) and each.type == _REFERENCE)
             yield from (Cursor(each.raw, each.path).fields().string("tool_name") for each in found)
-        elif isinstance(part, UnknownPart) and _KIND_OF_BLOCK.get(part.type) == "tool_search":
+        elif isinstance(part, UnknownPart) and part.type == _RESULTS["tool_search"].type:
             yield from _referenced(Cursor(part.raw, part.path).fields().require("content"))
 
 
 def _has_calls(message: Message) -> bool:
     return message.role == "assistant" and any(
-        isinstance(part, UnknownPart) and (part.type == _CALL or part.type in _KIND_OF_BLOCK) for part in message.parts
+        isinstance(part, UnknownPart)
+        and (part.type == _CALL or part.type in _BLOCKS or part.type in remote_tools.BLOCKS)
+        for part in message.parts
     )
 
 
 def _split(message: Message, tools: Mapping[str, Tool]) -> list[Message]:
     turn = TurnBuilder(message)
     for part in message.parts:
-        if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _KIND_OF_BLOCK):
+        if isinstance(part, UnknownPart) and part.type in remote_tools.BLOCKS:
+            remote_tools.add_block(turn, part)
+            continue
+        if not isinstance(part, UnknownPart) or (part.type != _CALL and part.type not in _BLOCKS):
             turn.add(part)
             continue
         fields = Cursor(part.raw, part.path).fields()
         if part.type == _CALL:
             arguments = fields.object("input") or "{}"
-            turn.add(ToolCall(fields.require("id").string(), fields.require("name").string(), arguments))
+            name = fields.require("name").string()
+            if name == _BASH_NAME:
+                name, arguments = "code_execution", encode({"code": string_argument(arguments, "command")})
+            turn.add(ToolCall(fields.require("id").string(), name, arguments))
         else:
             content = fields.require("content")
             error = _error(content)
-            text = error or _RESULTS[_KIND_OF_BLOCK[part.type]].read(content, tools)
+            text = error or _BLOCKS[part.type].read(content, tools)
             turn.add_result(fields.require("tool_use_id").string(), text, is_error=bool(error))
     return turn.messages()
 
@@ -276,7 +308,8 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     as_functions=_as_functions,
     found_tools=_found_tools,
     count_uses=_count_uses,
-    options=frozenset({_SERVERS}),
+    options=frozenset({remote_tools.SERVERS}),
+    server_options=frozenset({remote_tools.TOOLSET}),
     can_pause=True,
     has_citations=True,
 )

@@ -15,9 +15,11 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from msgspec import Raw
+from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ReasoningDelta, VendorBlock, VendorBlockStart
 from dragoman.core.messages import Message, Part, Reasoning, Request, Tool, ToolCall, UnknownPart
+from dragoman.dialects.openai_responses import remote_tools
 from dragoman.dialects.openai_responses.request_reader import NAME
 from dragoman.dialects.openai_responses.tool_items import (
     SEARCH_OUTPUT,
@@ -60,6 +62,7 @@ _KINDS: Final[Mapping[str, str]] = {
     "mcp": "mcp",
     "tool_search": TOOL_SEARCH,
 }
+_MCP: Final = "mcp"
 _NAMES: Final[Mapping[str, str]] = {"code_execution": "code_interpreter", "web_fetch": "open_page"}
 """Names for the model, where they differ from the kind."""
 
@@ -76,9 +79,7 @@ class _Item(NamedTuple):
     """Returns the arguments of a past call."""
     began: tuple[str, ...] = ("in_progress",)
     ended: tuple[str, ...] = ("completed",)
-    failed: tuple[str, ...] = ()
     """Last part of the names of the events."""
-    has_status: bool = True
     failed_status: str = "failed"
 
 
@@ -114,7 +115,8 @@ def _queries(fields: Fields) -> Json:
 
 
 def _code(call: VendorToolCall, result: ToolRunResult | None) -> Json:
-    return {"code": string_argument(call.arguments, "code") or None, "container_id": "", "outputs": None}
+    printed = None if result is None or result.error is not None else [{"type": "logs", "logs": result.text}]
+    return {"code": string_argument(call.arguments, "code") or None, "container_id": "", "outputs": printed}
 
 
 def _code_arguments(fields: Fields) -> Json:
@@ -123,11 +125,6 @@ def _code_arguments(fields: Fields) -> Json:
 
 def _image(call: VendorToolCall, result: ToolRunResult | None) -> Json:
     return {"result": None}
-
-
-def _listing(call: VendorToolCall, result: ToolRunResult | None) -> Json:
-    problem = {} if result is None or result.error is None else {"error": "this gateway does not ask MCP servers"}
-    return {"server_label": call.tool.name, "tools": [], **problem}
 
 
 def _tool_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
@@ -154,9 +151,8 @@ _ITEMS: Final[Mapping[str, _Item]] = {
     TOOL_SEARCH: _Item(
         "tool_search_call", "tsc", _tool_search, _tool_search_arguments, (), (), failed_status="incomplete"
     ),
-    "mcp": _Item("mcp_list_tools", "mcpl", _listing, _none, failed=("failed",), has_status=False),
 }
-_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind not in ("mcp", "web_fetch")}
+_KIND_OF_ITEM: Final = {item.type: kind for kind, item in _ITEMS.items() if kind != "web_fetch"}
 """A fetch has the item of a search, with another action."""
 
 
@@ -176,31 +172,37 @@ def _declared(request: Request) -> tuple[VendorTool, ...]:
 
 def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:
     kind = _KINDS[tool.kind]
-    options = Fields(dict(tool.extra), f"$.tools[{number}]", _EMPTY)
+    path = f"$.tools[{number}]"
+    options = Fields(dict(tool.extra), path, _EMPTY)
+    label = (options.string("server_label") or _MCP) if kind == _MCP else ""
     filters = options.pop("filters")
     domains = filters.fields().items("allowed_domains") if filters is not None and kind == "web_search" else []
     return VendorTool(
         kind,
-        options.string("server_label") if kind == "mcp" else _NAMES.get(kind, kind),
+        label if kind == _MCP else _NAMES.get(kind, kind),
         tool.kind,
         Fields(dict(request.extra), "$", _EMPTY).integer("max_tool_calls", minimum=1),
         allowed_domains=tuple(item.string() for item in domains),
         user_location=options.object("user_location") if kind == "web_search" else "",
+        server=remote_tools.read_server(label, options, path) if kind == _MCP else None,
     )
 
 
 def _item(call: VendorToolCall, status: str, result: ToolRunResult | None) -> str:
     item = _ITEMS[call.tool.kind]
-    state: Json = {"status": status} if item.has_status else {}
-    return encode({"type": item.type, "id": f"{item.prefix}_{call.id}", **state, **item.fields(call, result)})
+    return encode({"type": item.type, "id": f"{item.prefix}_{call.id}", "status": status, **item.fields(call, result)})
 
 
 def _begin(call: VendorToolCall) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.begin(call)
     item = _ITEMS[call.tool.kind]
     return [VendorBlockStart(NAME, item.type, _item(call, "in_progress", None), item.began)]
 
 
 def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
+    if call.tool.kind == _MCP:
+        return remote_tools.finish(call, result)
     item = _ITEMS[call.tool.kind]
     status = "completed" if result.error is None else item.failed_status
     if call.tool.kind == TOOL_SEARCH:
@@ -208,7 +210,7 @@ def _finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:
         found = encode({**output, "status": status, "tools": write_tools(result.tools)})
         return [VendorBlock(NAME, item.type, _item(call, status, result)), VendorBlock(NAME, SEARCH_OUTPUT, found)]
     if result.error is not None:
-        return [VendorBlock(NAME, item.type, _item(call, status, result), item.failed)]
+        return [VendorBlock(NAME, item.type, _item(call, status, result))]
     done = VendorBlock(NAME, item.type, _item(call, "completed", result), item.ended)
     return [done, ReasoningDelta("", signature=opaque(result.text))]
 
@@ -218,8 +220,9 @@ def _as_functions(request: Request) -> tuple[Message, ...]:
         return request.messages
     tools = {tool.name: tool for tool in request.tools}
     out: list[Message] = []
+    approvals = remote_tools.read_approvals(request.messages)
     for number, message in enumerate(request.messages):
-        out += _split(message, number, tools) if _has_calls(message) else [message]
+        out += _split(message, number, tools, approvals) if _has_calls(message) else [message]
     return tuple(out)
 
 
@@ -230,8 +233,10 @@ def _found_tools(request: Request) -> Iterator[str]:
 
 
 def _has_calls(message: Message) -> bool:
-    return message.role == "assistant" and any(
-        _kind_of(part) is not None or _result_text(part, {}) is not None for part in message.parts
+    if message.role != "assistant":
+        return any(isinstance(part, UnknownPart) and part.type == remote_tools.ANSWER for part in message.parts)
+    return any(
+        _kind_of(part) is not None or _is_remote(part) or _result_text(part, {}) is not None for part in message.parts
     )
 
 
@@ -248,10 +253,22 @@ def _result_text(part: Part, tools: Mapping[str, Tool]) -> str | None:
     return read_opaque(part.signature) if isinstance(part, Reasoning) and part.signature else None
 
 
-def _split(message: Message, number: int, tools: Mapping[str, Tool]) -> list[Message]:
+def _is_remote(part: Part) -> bool:
+    return isinstance(part, UnknownPart) and part.type in remote_tools.ITEMS
+
+
+def _split(
+    message: Message, number: int, tools: Mapping[str, Tool], approvals: remote_tools.Approvals
+) -> list[Message]:
+    if message.role != "assistant":
+        rest = [p for p in message.parts if not isinstance(p, UnknownPart) or p.type != remote_tools.ANSWER]
+        return [replace(message, parts=tuple(rest))] if rest else []
     turn = TurnBuilder(message)
     for n, part in enumerate(message.parts):
         if _result_text(part, tools) is not None:
+            continue
+        if isinstance(part, UnknownPart) and part.type in remote_tools.ITEMS:
+            remote_tools.add_item(turn, part, approvals, f"mcp_{number}_{n}")
             continue
         if not isinstance(part, UnknownPart) or (kind := _kind_of(part)) is None:
             turn.add(part)
@@ -295,8 +312,11 @@ VENDOR_TOOLS: Final = VendorToolCodec(
     declared=_declared,
     begin=_begin,
     finish=_finish,
-    reported_kinds=frozenset(_ITEMS),
+    reported_kinds=frozenset({*_ITEMS, _MCP}),
     as_functions=_as_functions,
+    ask_approval=remote_tools.ask_approval,
+    approved=remote_tools.approved,
+    listed=remote_tools.listed,
     counts_together=True,
     found_tools=_found_tools,
 )

@@ -9,10 +9,10 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -33,24 +33,24 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import Message, Request, Text, ToolResult, Usage, add_usage
+from dragoman.core.messages import Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
-from dragoman.gateway.vendor_tools.plan import VendorToolPlan, last_user_text, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
     ToolRunResult,
+    ToolServers,
     VendorTool,
     VendorToolCall,
-    error_result,
-    unavailable_message,
 )
 
+AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 _BETWEEN: Final = "\n\n"
 """Text between the texts of two rounds, where nothing else separates them."""
 
@@ -59,9 +59,18 @@ _BETWEEN: Final = "\n\n"
 class VendorToolRunner(ToolRunSettings):
     """Runs vendor tools for all responses of a gateway."""
 
-    def plan(self, request: Request, find_route: Callable[[Request], ModelRoute | None]) -> VendorToolPlan | None:
+    secrets: tuple[str, ...] = ()
+    """Values of the executors that must not appear in logs or captures."""
+    on_close: Callable[[], Awaitable[None]] | None = None
+    """Called after the executors are closed, such as to end servers that they share."""
+    mcp_endpoint: AsgiApp | None = None
+    """Serves the tools of the MCP servers of the settings to other agents."""
+
+    def plan(
+        self, request: Request, find_route: Callable[[Request], ModelRoute | None], listings: Listings = ()
+    ) -> VendorToolPlan | None:
         """See `plan_vendor_tools`."""
-        return plan_vendor_tools(request, find_route, self.executors_for, self.search_above)
+        return plan_vendor_tools(request, find_route, self.executors_for, self.search_above, listings)
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -72,6 +81,19 @@ class VendorToolRunner(ToolRunSettings):
         """Closes all executors."""
         for executor in self.executors.values():
             await executor.close()
+        if self.on_close is not None:
+            await self.on_close()
+
+    async def list_tools(self, servers: Sequence[VendorTool]) -> Listings:
+        """Returns the tools of declared MCP servers, which are asked at the same time.
+
+        Raises:
+            RequestError: Requests may not name one of the servers.
+        """
+        executor = self.executors["mcp"]
+        assert isinstance(executor, ToolServers)
+        listed = await asyncio.gather(*map(executor.list_tools, servers))
+        return tuple(zip(servers, listed, strict=True))
 
     async def generate(
         self,
@@ -94,49 +116,38 @@ class VendorToolRunner(ToolRunSettings):
             DragomanError: Before Start; later from a further round.
         """
         if plan.refused is not None:
-            yield _refusal(plan, plan.refused, request, context)
+            yield refusal(plan, plan.refused, request, context)
             return
         if missing := tuple(name for name in plan.tools if name not in plan.run):
             context = replace(context, unavailable_tools=missing)
         response = _Response(self, plan, context, on_run)
+        results: list[ToolRunResult] = []
+        if plan.approved:
+            yield response.with_listings([Start(context.id, request.model, context.created)])
+            approved = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in plan.approved]
+            async with aclosing(response.run_all(approved, results)) as events_of_calls:
+                async for events in events_of_calls:
+                    yield events
+            request = with_results(request, {call.approval_id: r for call, r in zip(approved, results, strict=True)})
         while True:
             turn = response.begin_round()
             async with aclosing(context.generate(backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch):
-                        yield out
+                        yield response.with_listings(out)
             if turn.finish is None:
                 return
             if not turn.calls:
                 yield [*response.citations(turn), turn.finish]
                 return
-            results: list[ToolRunResult] = []
-            async with response.calls.running(turn.calls) as runs:
-                for call, run in zip(turn.calls, runs, strict=True):
-                    if not call.tool.is_internal and (events := plan.codec.begin(call)):
-                        yield events
-                    results.append(await run)
-                    if not call.tool.is_internal and (events := plan.codec.finish(call, results[-1])):
-                        yield events
+            results = []
+            async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
+                async for events in events_of_calls:
+                    yield events
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
             request = _next_request(plan, request, turn, results)
-
-
-def _refusal(plan: VendorToolPlan, tool: VendorTool, request: Request, context: ExchangeContext) -> Sequence[AnyEvent]:
-    arguments = {"query": last_user_text(request)} if tool.kind in ("web_search", "file_search") else {}
-    call = VendorToolCall(context.new_id(), tool, encode(arguments))
-    error = error_result("unavailable")
-    return [
-        Start(context.id, request.model, context.created),
-        *plan.codec.begin(call),
-        *plan.codec.finish(call, error),
-        TextDelta(unavailable_message(tool)),
-        UsageUpdate(plan.codec.count_uses(Usage(), {})),
-        Notice("vendor_tool_unavailable", unavailable_message(tool), detail=tool.declared),
-        Finish("stop"),
-    ]
 
 
 class _Response:
@@ -155,6 +166,9 @@ class _Response:
         """Of all rounds so far, if the backend reports it."""
         self._client_tools = {tool.name for tool in plan.request.tools if tool.kind == "function"} - plan.tools.keys()
         self.has_text = False
+        self._listings = plan.listings
+        self.waits_for_approval = False
+        """The client was asked whether a call may be run."""
         self.is_separated = False
         """Whether the client sees something between the last round and the present one."""
         self._chars = 0
@@ -168,6 +182,32 @@ class _Response:
         steps = [step for step in STEPS if step not in self.context.disabled_repairs]
         match = ToolNames([*tools, *self._client_tools], steps).resolve(name)
         return tools.get(match.name) if match else None
+
+    def with_listings(self, out: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
+        """Returns the events, with the tools of MCP servers after the first."""
+        if not self._listings or not isinstance(out[0], Start):
+            return out
+        listings, self._listings = self._listings, ()
+        events: list[AnyEvent] = []
+        for tool, listing in listings:
+            call = VendorToolCall(self.context.new_id(), tool, "{}")
+            events += [*self.plan.codec.begin(call), *self.plan.codec.finish(call, listing)]
+        return [out[0], *events, *out[1:]]
+
+    async def run_all(self, calls: Sequence[VendorToolCall], results: list[ToolRunResult]) -> EventStream:
+        """Runs the calls, yields their events for the client in the order of the calls, and adds their results."""
+        async with self.calls.running([call for call in calls if not needs_approval(call)]) as runs:
+            remaining = iter(runs)
+            for call in calls:
+                if needs_approval(call):
+                    self.waits_for_approval = True
+                    yield self.plan.codec.ask_approval(call)
+                    continue
+                if not call.tool.is_internal and (events := self.plan.codec.begin(call)):
+                    yield events
+                results.append(await next(remaining))
+                if not call.tool.is_internal and (events := self.plan.codec.finish(call, results[-1])):
+                    yield events
 
     def citations(self, turn: "_Round") -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
@@ -184,13 +224,13 @@ class _Response:
     def begin_round(self) -> "_Round":
         self.rounds += 1
         self.earlier_usage = self.usage or Usage()
-        return _Round(self, is_first=self.rounds == 1)
+        return _Round(self, is_first=self.rounds == 1 and not self.plan.approved)
 
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
         usage = self._counted_usage()
-        if turn.has_client_calls or turn.finish.reason not in ("stop", "tool_calls"):
+        if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
         limit = self._reached_limit()
         is_internal = all(call.tool.is_internal for call in turn.calls)
@@ -327,10 +367,7 @@ class _Round:
 def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
     message = turn.parts_for_model()
-    answered = tuple(
-        ToolResult(id, (Text(result.text),), result.error is not None)
-        for id, result in zip(turn.call_ids, results, strict=True)
-    )
+    answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
     choice = request.tool_choice

@@ -9,8 +9,8 @@ any other backend                          tools with an executor become functio
   or the only one
 """
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
@@ -22,10 +22,21 @@ from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
 from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
-from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolExecutor, VendorTool, unavailable_message
+from dragoman.vendor_tools.remote import ApprovedCall, function_name
+from dragoman.vendor_tools.tool import (
+    TOOL_SEARCH,
+    ToolExecutor,
+    ToolRunResult,
+    ToolServers,
+    VendorTool,
+    unavailable_message,
+)
 from dragoman.wire.translation import notices_by_name
 
+Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
+"""Declared MCP servers, with their tools."""
 _MAX_QUERY_CHARS = 256
+_SERVER = "mcp"
 
 
 class VendorToolPlan(NamedTuple):
@@ -44,6 +55,10 @@ class VendorToolPlan(NamedTuple):
     """The response is that this tool is not available; the model is not asked."""
     warnings: tuple[Notice, ...] = ()
     """What the backend is not sent, unless it reports that itself."""
+    listings: Listings = ()
+    """Declared MCP servers and their tools, which the client gets first."""
+    approved: tuple[tuple[ApprovedCall, VendorTool], ...] = ()
+    """Calls that the user approved, which are run before the model is asked."""
 
     def hide_tools(self, request: Request) -> Request:
         """Returns the backend's request without these functions: what the guard may expect of calls for the client.
@@ -58,11 +73,39 @@ class VendorToolPlan(NamedTuple):
         return replace(request, tools=tools, tool_choice=choice)
 
 
+def declared_servers(
+    request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
+) -> list[VendorTool]:
+    """Returns the MCP servers that the gateway has to ask for their tools. Arguments as `plan_vendor_tools`.
+
+    Raises:
+        RequestError: The options of a server are invalid.
+    """
+    executor = executors.get(_SERVER)
+    codec = dialects.get(request.dialect).vendor_tools if request.dialect and executor is not None else None
+    if codec is None or not isinstance(executor, ToolServers):
+        return []
+    offered = executor.offered(request.model)
+    servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER] if _concerns(request, codec) else []
+    route = find_route(request) if servers else None
+    if route is None or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
+        return offered
+    labels = {tool.name for tool in servers}
+    return [*servers, *(tool for tool in offered if tool.name not in labels)]
+
+
+def offers_tools(request: Request, executors: Mapping[str, ToolExecutor]) -> bool:
+    """Returns whether the gateway offers tools of its own to the model."""
+    executor = executors.get(_SERVER)
+    return isinstance(executor, ToolServers) and bool(executor.offered(request.model))
+
+
 def plan_vendor_tools(
     request: Request,
     find_route: Callable[[Request], ModelRoute | None],
     executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
     search_above: int = 0,
+    listings: Listings = (),
 ) -> VendorToolPlan | None:
     """Returns the plan; None: the request is sent as it is, as most are.
 
@@ -71,6 +114,7 @@ def plan_vendor_tools(
         find_route: Returns the preferred backend; None: there is none now.
         executors_for: Returns what a model of these names may have run, by kind of tool.
         search_above: Number of tools above which the model has to find them; 0: never.
+        listings: The servers of `declared_servers`, with their tools.
 
     Raises:
         RequestError: The options of a tool are invalid.
@@ -78,31 +122,34 @@ def plan_vendor_tools(
             API has no block that says so.
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
+    offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
     internal = internal_search(request, search_above) if search_above else None
-    if codec is None or not (internal or _concerns(request, codec)) or (route := find_route(request)) is None:
+    has_reason = codec is not None and (offered or internal or _concerns(request, codec))
+    if codec is None or not has_reason or (route := find_route(request)) is None:
         return None
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
     if support or (support is None and not executors):
-        return _with_text_history(request, codec)
+        return _offer_plan(codec, request, offered, executors)
     declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
-    run = {tool.name: tool for tool in declared if tool.kind in executors and tool.name not in clients}
-    run = _with_searches(request, run, internal)
+    runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
+    run = _with_searches(request, {tool.name: tool for tool in runnable if tool.kind != _SERVER}, internal)
+    replaced = [tool for tool in runnable if tool.kind == _SERVER or tool.name in run]
+    run |= {tool.name: tool for tool in _remote_tools(listings) if tool.name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     if support is None:
         others = []  # the server may run them
-        if not run:
-            return _with_text_history(request, codec)
+        if not (run or replaced):
+            return _offer_plan(codec, request, {}, executors)
     messages = codec.as_functions(replace(request, messages=own_history.without_citations(request.messages)))
-    if not (run or others) and all(map(_same, messages, request.messages)):
+    if not (run or replaced or others) and all(map(_same, messages, request.messages)):
         return None
-    missing = {tool.name: tool for tool in others}
-    refused = _refused(request, others, is_alone=not run and not clients)
-    if refused is not None and refused.kind not in codec.reported_kinds:
-        raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
-    written = _with_functions(replace(request, messages=messages), run, executors)
+    refused = _refused(request, codec, others, is_alone=not (run or replaced) and not clients)
+    written = _with_functions(replace(request, messages=messages), replaced, run, executors)
+    if any(tool.kind == _SERVER for tool in replaced):
+        written = _without_kinds(written, codec.server_options)
     if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
         written = with_search(written, search, codec.found_tools(request))
     warnings: tuple[Notice, ...] = ()
@@ -110,15 +157,38 @@ def plan_vendor_tools(
         written = _without_tools(written, others)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
-    return VendorToolPlan(codec, written, {**missing, **run}, [], frozenset(run), refused, warnings)
+    approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
+    tools, new = {tool.name: tool for tool in others} | run, _new_listings(request, codec, listings)
+    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
 
 
-def _with_text_history(request: Request, codec: VendorToolCodec) -> VendorToolPlan | None:
-    """Returns the plan for a server that runs the tools itself; None: the gateway wrote nothing in the conversation."""
+def _new_listings(request: Request, codec: VendorToolCodec, listings: Listings) -> Listings:
+    """Returns those of declared servers that the client has not got yet."""
+    known = frozenset(codec.listed(request.messages)) if listings else frozenset()
+    return tuple(each for each in listings if each[0].declared and each[0].name not in known)
+
+
+def _offer_plan(
+    codec: VendorToolCodec, request: Request, offered: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]
+) -> VendorToolPlan | None:
+    """Returns the plan for a server that runs the declared tools itself; None: the request is sent as it is.
+
+    The gateway's own tools are added, and what it wrote in the conversation becomes text.
+    """
     messages = own_history.as_text(request, codec.as_functions)
-    if all(map(_same, messages, request.messages)):
+    clients = {tool.name for tool in request.tools}
+    run = {name: tool for name, tool in offered.items() if name not in clients}
+    if not run and all(map(_same, messages, request.messages)):
         return None
-    return VendorToolPlan(codec, replace(request, messages=messages), {}, [])
+    written = _with_functions(replace(request, messages=messages), (), run, executors)
+    return VendorToolPlan(codec, written, run, [], frozenset(run))
+
+
+def _remote_tools(listings: Listings) -> Iterator[VendorTool]:
+    """Yields the tools of MCP servers, as tools that the model calls by a name of its own."""
+    for declared, listing in listings:
+        for remote in listing.listed:
+            yield replace(declared, name=function_name(declared.name, remote.name), remote=remote)
 
 
 def _with_searches(
@@ -156,26 +226,50 @@ def _same(one: object, other: object) -> bool:
     return one is other
 
 
-def _refused(request: Request, missing: Sequence[VendorTool], *, is_alone: bool) -> VendorTool | None:
-    """Returns the tool without which the request cannot be answered."""
+def _refused(
+    request: Request, codec: VendorToolCodec, missing: Sequence[VendorTool], *, is_alone: bool
+) -> VendorTool | None:
+    """Returns the tool without which the request cannot be answered.
+
+    Raises:
+        UnsupportedError: The client's API has no block that says so.
+    """
     choice = request.tool_choice
     if not missing or choice.mode == "none":
         return None
+    refused = missing[0] if is_alone else None
     if choice.mode == "named":
-        return next((tool for tool in missing if choice.name in (tool.name, tool.declared)), None)
-    return missing[0] if is_alone else None
+        refused = next((tool for tool in missing if choice.name in (tool.name, tool.declared)), None)
+    if refused is not None and refused.kind not in codec.reported_kinds:
+        raise UnsupportedError(f"{unavailable_message(refused)} The request needs it: {quote(refused.declared)}", "$")
+    return refused
 
 
-def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: Mapping[str, ToolExecutor]) -> Request:
-    if not run:
+def _with_functions(
+    request: Request,
+    declared: Sequence[VendorTool],
+    run: Mapping[str, VendorTool],
+    executors: Mapping[str, ToolExecutor],
+) -> Request:
+    """Returns the request with functions in place of declared tools.
+
+    Args:
+        request: The request.
+        declared: Declared tools, which are left out.
+        run: The tools that the model gets instead, by name.
+        executors: What runs them.
+    """
+    if not declared and not run:
         return request
-    names = {tool.declared: tool.name for tool in run.values()}
+    names = {tool.declared: tool.name for tool in declared}
     functions = {tool.name: _function(tool, executors) for tool in run.values()}
     tools = [tool for tool in request.tools if tool.kind not in names]
     extra = {name: raw for name, raw in request.extra.items() if name not in names}
     choice = request.tool_choice
     if choice.mode == "named" and choice.name in names:
-        choice = replace(choice, name=names[choice.name])
+        of_server = [tool.name for tool in run.values() if tool.declared == choice.name and tool.kind == _SERVER]
+        name, mode = ("", "required") if of_server else (names[choice.name], choice.mode)
+        choice = replace(choice, mode=mode, name=name)
         extra.pop("tool_choice", None)
     return replace(request, tools=(*tools, *functions.values()), tool_choice=choice, extra=extra)
 
@@ -183,6 +277,11 @@ def _with_functions(request: Request, run: Mapping[str, VendorTool], executors: 
 def _function(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> Tool:
     function = executors[tool.kind].function(tool)
     return replace(function, loading="search") if tool.kind == TOOL_SEARCH else function
+
+
+def _without_kinds(request: Request, kinds: frozenset[str]) -> Request:
+    tools = tuple(tool for tool in request.tools if tool.kind not in kinds)
+    return replace(request, tools=tools, tool_choice=request.tool_choice if tools else ToolChoice())
 
 
 def _without_tools(request: Request, missing: Sequence[VendorTool]) -> Request:

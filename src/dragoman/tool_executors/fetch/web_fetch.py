@@ -15,13 +15,13 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.messages import Message
-from dragoman.tool_executors.address_guard import AddressGuard, Resolve, resolve
 from dragoman.tool_executors.config import WebFetchConfig
 from dragoman.tool_executors.domains import is_admitted, is_below
-from dragoman.tool_executors.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
-from dragoman.tool_executors.known_urls import is_known_url
-from dragoman.tool_executors.page_download import PageDownloader
-from dragoman.tool_executors.page_text import MAX_CHARS, PageReader
+from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
+from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
+from dragoman.tool_executors.fetch.known_urls import is_known_url
+from dragoman.tool_executors.fetch.page_download import PageDownloader
+from dragoman.tool_executors.fetch.page_text import MAX_CHARS, PageReader
 from dragoman.vendor_tools.tool import (
     FetchedPage,
     ToolErrorCode,
@@ -33,7 +33,7 @@ from dragoman.vendor_tools.tool import (
     page_result,
 )
 
-log = logging.getLogger("dragoman.tool_executors.web_fetch")
+log = logging.getLogger("dragoman.tool_executors.fetch.web_fetch")
 
 _CHARS_PER_TOKEN: Final = 4
 _DESCRIPTION: Final = "Fetches the page or PDF at a URL and returns its text."

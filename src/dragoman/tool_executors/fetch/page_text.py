@@ -14,8 +14,8 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.tool_executors.fetch_url import RefusedUrlError
-from dragoman.tool_executors.page_download import Download
+from dragoman.tool_executors.fetch.fetch_url import RefusedUrlError
+from dragoman.tool_executors.fetch.page_download import Download
 
 _CHILD: Final = Path(__file__).with_name("page_text_worker.py")
 MAX_CHARS: Final = 500_000

@@ -9,8 +9,8 @@ from typing import Final, NamedTuple
 
 from dragoman.backends.http.client.errors import HttpError
 from dragoman.backends.http.client.http_client import HttpClient, Response
-from dragoman.tool_executors.address_guard import AddressGuard
-from dragoman.tool_executors.fetch_url import FetchUrl, RefusedUrlError, redirect_url
+from dragoman.tool_executors.fetch.address_guard import AddressGuard
+from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, redirect_url
 
 _REDIRECTS: Final = (301, 302, 303, 307, 308)
 _ACCEPT: Final = "text/html, application/xhtml+xml, application/pdf, text/*, application/json;q=0.9, */*;q=0.1"

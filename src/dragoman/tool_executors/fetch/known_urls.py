@@ -10,7 +10,7 @@ from html import unescape
 from typing import Final
 
 from dragoman.core.messages import Document, Image, Message, Part, ToolCall, ToolResult, UnknownPart, part_text
-from dragoman.tool_executors.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
+from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
 from dragoman.vendor_tools.tool import UrlSources
 
 _URL: Final = re.compile(r"(?:https?://|(?<![\w@.:/%-])(?=[\w-]+\.[\w.-]+))[^\s<>\"'`\\]+", re.IGNORECASE)

@@ -12,7 +12,7 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import Any, Final, TypeAlias
 
-from dragoman.tool_executors.fetch_url import FetchUrl, RefusedUrlError
+from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError
 
 SocketAddress: TypeAlias = tuple[Any, ...]
 """As `getaddrinfo` returns it: family, type, protocol, name, address."""

@@ -1,0 +1,75 @@
+"""One MCP server with the tools of all servers of the settings, named NAME__TOOL.
+
+Results are passed on unchanged. A server that does not respond is left out of the list, and its calls are errors.
+"""
+
+import asyncio
+import json
+import logging
+from typing import TYPE_CHECKING, Any
+
+from dragoman import __version__
+from dragoman.mcp_client.pool import McpServers
+from dragoman.mcp_client.result import McpServerError
+from dragoman.mcp_client.server import McpServer
+
+if TYPE_CHECKING:
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolRequestParams, CallToolResult, ListToolsResult, Tool
+
+log = logging.getLogger("dragoman.mcp_client")
+
+SEPARATOR = "__"
+
+
+def combined_server(servers: McpServers) -> "Server[Any]":
+    """Returns the server; it asks the others when it is asked."""
+    from mcp.server.lowlevel import Server
+    from mcp.types import CallToolResult, ListToolsResult, TextContent
+
+    async def list_tools(context: object, params: object) -> "ListToolsResult":
+        listed = await asyncio.gather(*map(_tools, servers.by_name.values()))
+        return ListToolsResult(tools=[tool for tools in listed for tool in tools])
+
+    async def call_tool(context: object, params: "CallToolRequestParams") -> "CallToolResult":
+        name, _, tool = params.name.partition(SEPARATOR)
+        server = servers.by_name.get(name)
+        try:
+            if server is None:
+                raise McpServerError(f"there is no tool {params.name}")
+            return await server.call_unread(tool, params.arguments or {})
+        except McpServerError as error:
+            return CallToolResult(content=[TextContent(type="text", text=f"Error: {error}")], is_error=True)
+
+    return Server("dragoman", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+
+
+async def serve_stdio(servers: McpServers) -> None:
+    """Serves until standard input ends, and then ends all servers."""
+    from mcp.server.stdio import stdio_server
+
+    server = combined_server(servers)
+    try:
+        async with stdio_server() as (received, sent):
+            await server.run(received, sent, server.create_initialization_options())
+    finally:
+        await servers.close()
+
+
+async def _tools(server: McpServer) -> "list[Tool]":
+    from mcp.types import Tool, ToolAnnotations
+
+    try:
+        tools = await server.tools()
+    except McpServerError as error:
+        log.warning("%s", error)
+        return []
+    return [
+        Tool(
+            name=f"{server.name}{SEPARATOR}{tool.name}",
+            description=tool.description,
+            input_schema=json.loads(tool.parameters),
+            annotations=ToolAnnotations.model_validate_json(tool.annotations) if tool.annotations else None,
+        )
+        for tool in tools
+    ]

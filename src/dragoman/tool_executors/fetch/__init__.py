@@ -1,0 +1,1 @@
+"""Fetches pages of the web: which URLs and addresses may be used, the download, and the text of a page."""

@@ -1,0 +1,147 @@
+"""Runs web searches and code by a tool of an MCP server: `use = "mcp:NAME/TOOL"`.
+
+The model sees the vendor's tool, with a `query` or the `code`; that value is the tool's argument of this name, or of
+the only required string. Results with an array of objects that have a `url` are hits of a search; results with
+`stdout` are the output of a program; any other text is one hit, or what the program printed.
+"""
+
+import asyncio
+import json
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from dragoman.core.messages import JsonText
+from dragoman.mcp_client.result import McpResult, McpServerError
+from dragoman.mcp_client.server import McpServer
+from dragoman.vendor_tools.codec import string_argument
+from dragoman.vendor_tools.tool import (
+    CodeOutput,
+    SearchHit,
+    ToolExecutor,
+    ToolRunResult,
+    VendorToolCall,
+    error_result,
+    output_text,
+    search_result,
+)
+
+_MAX_HITS: Final = 50
+_MAX_HIT_CHARS: Final = 200_000
+
+
+class _Argument(NamedTuple):
+    """The only argument of a vendor's tool."""
+
+    name: str
+    others: tuple[str, ...]
+    """What tools of MCP servers call it."""
+    meaning: str
+    description: str
+    """Of the tool."""
+
+
+_ARGUMENTS: Final[Mapping[str, _Argument]] = {
+    "web_search": _Argument("query", ("q", "search", "search_query"), "What to search for.", "Searches the web."),
+    "code_execution": _Argument(
+        "code", ("source", "script", "program", "command", "python"), "The code to run.", "Runs code in a sandbox."
+    ),
+}
+KINDS: Final = tuple(_ARGUMENTS)
+"""Kinds of tools that a tool of an MCP server can run."""
+
+
+class McpToolExecutor(ToolExecutor):
+    """Runs one kind of vendor's tool by a tool of an MCP server."""
+
+    def __init__(self, server: McpServer, tool: str, kind: str) -> None:
+        """Args:
+        server: The server.
+        tool: The name of its tool.
+        kind: One of `KINDS`.
+        """
+        self._server, self._tool, self._argument = server, tool, _ARGUMENTS[kind]
+        self._is_search = kind == "web_search"
+        self.description = self._argument.description
+        name = self._argument.name
+        schema = {"type": "object", "properties": {name: {"type": "string", "description": self._argument.meaning}}}
+        self.parameters = json.dumps({**schema, "required": [name]})
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        """Calls the tool. See `ToolExecutor.run`."""
+        value = string_argument(call.arguments, self._argument.name, *self._argument.others)
+        if not value:
+            return error_result("invalid_tool_input")
+        try:
+            result = await self._server.call(self._tool, {await self._parameter(): value})
+        except McpServerError as error:
+            return ToolRunResult(f"Error: {error}. Answer without it, and say so.", error="unavailable")
+        if not self._is_search:
+            output = _output(result)
+            return ToolRunResult(output_text(output), output=output, images=result.images)
+        if result.is_error:
+            return ToolRunResult(f"Error: {result.text}", error="unavailable")
+        found = _hits(result) or [SearchHit(f"mcp://{self._server.name}/{self._tool}", self._tool, result.text)]
+        return await asyncio.to_thread(search_result, found[:_MAX_HITS], _MAX_HIT_CHARS)
+
+    async def _parameter(self) -> str:
+        """Returns the name of the tool's parameter.
+
+        Raises:
+            McpServerError: The server does not respond, or has no such tool.
+        """
+        tools = {tool.name: tool for tool in await self._server.tools()}
+        if self._tool not in tools:
+            raise McpServerError(f"the MCP server {self._server.name} has no tool {self._tool}")
+        schema = json.loads(tools[self._tool].parameters)
+        properties = schema.get("properties") or {}
+        name = next((each for each in (self._argument.name, *self._argument.others) if each in properties), "")
+        return name or _only_string(schema) or self._argument.name
+
+
+def _only_string(schema: Mapping[str, Any]) -> str:
+    """Returns the name of the only required property, if it is a string; else ""."""
+    required = schema.get("required") or []
+    if len(required) != 1:
+        return ""
+    prop = (schema.get("properties") or {}).get(required[0]) or {}
+    return str(required[0]) if prop.get("type") == "string" else ""
+
+
+def _value(result: McpResult) -> object:
+    """Returns the result as JSON; None if it is not."""
+    text: JsonText = result.structured or result.text
+    try:
+        return json.loads(text)
+    except ValueError:
+        return None
+
+
+def _hits(result: McpResult) -> list[SearchHit]:
+    value = _value(result)
+    lists = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+    for each in lists:
+        entries = [entry for entry in each if isinstance(entry, dict)] if isinstance(each, list) else []
+        if entries and all(isinstance(entry.get("url"), str) for entry in entries):
+            return [_hit(entry) for entry in entries]
+    return []
+
+
+def _hit(entry: Mapping[str, Any]) -> SearchHit:
+    return SearchHit(
+        entry["url"],
+        _first(entry, "title", "name") or entry["url"],
+        _first(entry, "content", "text", "snippet", "description"),
+        _first(entry, "page_age", "age", "date", "published"),
+    )
+
+
+def _first(entry: Mapping[str, Any], *names: str) -> str:
+    return next((value for name in names if isinstance(value := entry.get(name), str) and value), "")
+
+
+def _output(result: McpResult) -> CodeOutput:
+    value = _value(result)
+    if isinstance(value, dict) and isinstance(value.get("stdout"), str):
+        code = next((value[name] for name in ("return_code", "exit_code", "returncode") if name in value), 0)
+        return CodeOutput(value["stdout"], _first(value, "stderr"), code if isinstance(code, int) else 0)
+    return CodeOutput("", result.text, 1) if result.is_error else CodeOutput(result.text)
