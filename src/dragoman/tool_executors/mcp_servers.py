@@ -67,7 +67,7 @@ class McpServersExecutor(ToolServers):
         try:
             result = await (await self._find(tool.server)).call(tool.remote.name, arguments)
         except McpServerError as error:
-            return ToolRunResult(f"Error: {error}.", error="unavailable")
+            return ToolRunResult(f"{error}.", error="unavailable")
         return ToolRunResult(result.text, error="unavailable" if result.is_error else None, images=result.images)
 
     async def close(self) -> None:

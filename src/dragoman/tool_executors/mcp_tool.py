@@ -74,12 +74,12 @@ class McpToolExecutor(ToolExecutor):
         try:
             result = await self._server.call(self._tool, {await self._parameter(): value})
         except McpServerError as error:
-            return ToolRunResult(f"Error: {error}. Answer without it, and say so.", error="unavailable")
+            return ToolRunResult(f"{error}. Answer without it, and say so.", error="unavailable")
         if not self._is_search:
             output = _output(result)
             return ToolRunResult(output_text(output), output=output, images=result.images)
         if result.is_error:
-            return ToolRunResult(f"Error: {result.text}", error="unavailable")
+            return ToolRunResult(result.text, error="unavailable")
         found = _hits(result) or [SearchHit(f"mcp://{self._server.name}/{self._tool}", self._tool, result.text)]
         return await asyncio.to_thread(search_result, found[:_MAX_HITS], _MAX_HIT_CHARS)
 

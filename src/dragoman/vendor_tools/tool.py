@@ -182,17 +182,17 @@ _TOOLS_HEADING: Final = "You can call these tools now:"
 NO_TOOL_FOUND: Final = "No tool was found. Search with other words, or answer without a tool."
 _CUT: Final = " […]"
 _ERRORS: Final[Mapping[ToolErrorCode, str]] = {
-    "unavailable": "Error: this tool is not available. Answer without it, and say that you could not use it.",
-    "invalid_tool_input": "Error: the arguments do not match the tool's schema.",
-    "max_uses_exceeded": "Error: this tool was used as often as it may be. Answer with what you have.",
-    "too_many_requests": "Error: this tool gets too many requests now. Answer with what you have.",
-    "url_too_long": "Error: the URL is too long.",
-    "url_not_allowed": "Error: this URL may not be fetched.",
-    "url_not_in_prior_context": "Error: only URLs of the user, of search results and of other tool results can be "
+    "unavailable": "This tool is not available. Answer without it, and say that you could not use it.",
+    "invalid_tool_input": "The arguments do not match the tool's schema.",
+    "max_uses_exceeded": "This tool was used as often as it may be. Answer with what you have.",
+    "too_many_requests": "This tool gets too many requests now. Answer with what you have.",
+    "url_too_long": "The URL is too long.",
+    "url_not_allowed": "This URL may not be fetched.",
+    "url_not_in_prior_context": "Only URLs of the user, of search results and of other tool results can be "
     "fetched, exactly as they are written there.",
-    "url_not_accessible": "Error: the page could not be read.",
-    "unsupported_content_type": "Error: the page is neither HTML, PDF nor text.",
-    "content_too_large": "Error: the page is too large.",
+    "url_not_accessible": "The page could not be read.",
+    "unsupported_content_type": "The page is neither HTML, PDF nor text.",
+    "content_too_large": "The page is too large.",
 }
 
 
@@ -204,7 +204,7 @@ def error_result(code: ToolErrorCode) -> ToolRunResult:
 def error_text(code: str) -> str:
     """Returns what the model reads of a failed call; any other code than those of `ToolErrorCode` is shown as it is."""
     known = {str(name): text for name, text in _ERRORS.items()}
-    return known.get(code, f"Error: {code}")
+    return known.get(code, code)
 
 
 def invalid_input(text: str) -> ToolRunResult:

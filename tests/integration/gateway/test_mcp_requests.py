@@ -152,7 +152,7 @@ async def test_refused_call_is_not_run() -> None:
         history = [{"role": "user", "content": QUESTION}, listing, request, answer]
         (message,), _ = await items(http, False, tools=[declared], input=history)
     assert message["content"][0]["text"] == "Done."
-    assert "the user refused this call" in read(asked[1])
+    assert "The user refused this call" in read(asked[1])
     assert "Too risky." in read(asked[1])
 
 

@@ -29,9 +29,9 @@ ASK: Final = "mcp_approval_request"
 ANSWER: Final = "mcp_approval_response"
 ITEMS: Final = frozenset({LIST, CALL, ASK})
 """Items of the model's side."""
-_NOT_ANSWERED: Final = "Error: the user has not approved this call yet."
-_REFUSED: Final = "Error: the user refused this call. Do not repeat it."
-_NO_RESULT: Final = "Error: the call was approved, but its tool is not available any more."
+_NOT_ANSWERED: Final = "The user has not approved this call yet."
+_REFUSED: Final = "The user refused this call. Do not repeat it."
+_NO_RESULT: Final = "The call was approved, but its tool is not available any more."
 
 
 def read_server(label: str, options: Fields, path: str) -> RemoteServer:
@@ -215,7 +215,7 @@ def _error_text(error: Cursor) -> str:
     fields = error.fields()
     content = fields.pop("content")
     if content is None or content.kind != "array":
-        return fields.string("message") or "Error: the call failed."
+        return fields.string("message") or "The call failed."
     return "\n".join(item.fields().string("text") for item in content.items() if item.kind == "object")
 
 

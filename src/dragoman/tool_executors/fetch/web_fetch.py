@@ -88,7 +88,7 @@ class WebFetch(ToolExecutor):
             log.info("a page was not fetched: %s", error)
             result = error_result(error.code)
             if error.code == "unsupported_content_type":
-                return replace(result, text=f"Error: {error}.")
+                return replace(result, text=f"{error}.")
             return result
         except TimeoutError:
             log.info("a page was not fetched: it took more than %g s", self._settings.timeout_s)
