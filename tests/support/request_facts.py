@@ -62,6 +62,7 @@ SAID_ELSEWHERE: Final = frozenset(
             "in_namespace",
             "about_namespace",
             "toolset",
+            "toolset_name",
             "x-anthropic-billing-header",
         ),
         *("id", "index", "status", "logprobs", "store", "strict"),
