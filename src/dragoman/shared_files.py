@@ -90,6 +90,14 @@ def map_file(path: Path, size_bytes: int) -> mmap.mmap:
         os.close(fd)
 
 
+def write_mapped(file: mmap.mmap, offset: int, number: bytes) -> None:
+    """Writes a packed number, so that other processes read either the old or the new one.
+
+    `struct.Struct.pack_into` clears the bytes first, so they can read 0 meanwhile.
+    """
+    file[offset : offset + len(number)] = number
+
+
 def _grow(fd: int, size_bytes: int) -> None:
     if hasattr(os, "posix_fallocate"):  # a write to a mapped page for which the disk has no space kills the process
         os.posix_fallocate(fd, 0, size_bytes)

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from dragoman.backends.http.circuit_breaker import BreakerState
-from dragoman.shared_files import FileLock, map_file
+from dragoman.shared_files import FileLock, map_file, write_mapped
 
 _TRIAL_LIMIT_S: Final = 60.0
 """A trial that runs longer counts as ended, should its process be gone and its number be in use again."""
@@ -33,7 +33,7 @@ class SharedBreakerState(BreakerState):
 
     def begin_trial(self, now_s: float) -> float:
         """Begins a trial; it ends with `end_trial`, with this process, or after a minute."""
-        _INT.pack_into(self._file, _TRIAL_PID, os.getpid())
+        write_mapped(self._file, _TRIAL_PID, _INT.pack(os.getpid()))
         return super().begin_trial(now_s)
 
     def is_trying(self, now_s: float) -> bool:
@@ -48,7 +48,7 @@ class SharedBreakerState(BreakerState):
 
     @failures.setter
     def failures(self, value: int) -> None:
-        _INT.pack_into(self._file, _FAILURES, value)
+        write_mapped(self._file, _FAILURES, _INT.pack(value))
 
     @property
     def open_until_s(self) -> float:
@@ -57,7 +57,7 @@ class SharedBreakerState(BreakerState):
 
     @open_until_s.setter
     def open_until_s(self, value: float) -> None:
-        _FLOAT.pack_into(self._file, _OPEN_UNTIL, value)
+        write_mapped(self._file, _OPEN_UNTIL, _FLOAT.pack(value))
 
     @property
     def trial_until_s(self) -> float:
@@ -66,7 +66,7 @@ class SharedBreakerState(BreakerState):
 
     @trial_until_s.setter
     def trial_until_s(self, value: float) -> None:
-        _FLOAT.pack_into(self._file, _TRIAL_UNTIL, value)
+        write_mapped(self._file, _TRIAL_UNTIL, _FLOAT.pack(value))
 
     def _time(self, offset: int) -> float:
         seconds: float = _FLOAT.unpack_from(self._file, offset)[0]

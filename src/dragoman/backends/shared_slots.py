@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
-from dragoman.shared_files import MAX_PROCESSES, FileLock, is_locked, map_file
+from dragoman.shared_files import MAX_PROCESSES, FileLock, is_locked, map_file, write_mapped
 
 _FIRST_POLL_S: Final = 0.002
 _MAX_POLL_S: Final = 0.025
@@ -77,7 +77,7 @@ class SlotPool:
 
     def publish(self, waiting: int, since_s: float) -> None:
         """Publishes how many requests of this process wait, and when the first one arrived."""
-        _QUEUE.pack_into(self._queues, self._seat * _ROW_BYTES, waiting, since_s, self._now_s())
+        write_mapped(self._queues, self._seat * _ROW_BYTES, _QUEUE.pack(waiting, since_s, self._now_s()))
 
     def active_elsewhere(self) -> int:
         """Returns the number of active requests of other processes that run."""
@@ -87,7 +87,7 @@ class SlotPool:
 
     def publish_active(self, active: int) -> None:
         """Publishes how many requests of this process are active."""
-        _ACTIVE.pack_into(self._queues, self._seat * _ROW_BYTES + _QUEUE.size, active)
+        write_mapped(self._queues, self._seat * _ROW_BYTES + _QUEUE.size, _ACTIVE.pack(active))
 
     def _other_queues(self) -> Iterator[_Queue]:
         now_s, rows = self._now_s(), _QUEUES.unpack_from(self._queues)

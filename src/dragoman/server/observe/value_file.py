@@ -13,7 +13,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from dragoman.shared_files import map_file
+from dragoman.shared_files import map_file, write_mapped
 
 Key: TypeAlias = tuple[str, ...]
 
@@ -40,7 +40,7 @@ class ValueFile:
         self._path = path
         self._map = map_file(path, max(path.stat().st_size if path.exists() else 0, _FIRST_BYTES))
         if _HEAD.unpack_from(self._map)[0] != _MAGIC:
-            _HEAD.pack_into(self._map, 0, _MAGIC, _HEAD.size)
+            write_mapped(self._map, 0, _HEAD.pack(_MAGIC, _HEAD.size))
 
     def rows(self) -> Iterator[Row]:
         """Yields the records."""
@@ -61,8 +61,8 @@ class ValueFile:
             self._map = map_file(self._path, max(len(self._map) * 2, used))
         self._map[offset:end] = bytes(end - offset)
         self._map[end : end + len(written)] = written
-        _RECORD.pack_into(self._map, at, len(written), count)
-        _USED.pack_into(self._map, _USED_AT, used)
+        write_mapped(self._map, at, _RECORD.pack(len(written), count))
+        write_mapped(self._map, _USED_AT, _USED.pack(used))
         return offset
 
     def get(self, offset: int) -> float:
@@ -72,11 +72,11 @@ class ValueFile:
 
     def set(self, offset: int, value: float) -> None:
         """Sets the value at this offset."""
-        _VALUE.pack_into(self._map, offset, value)
+        write_mapped(self._map, offset, _VALUE.pack(value))
 
     def add(self, offset: int, amount: float) -> None:
         """Adds to the value at this offset."""
-        _VALUE.pack_into(self._map, offset, _VALUE.unpack_from(self._map, offset)[0] + amount)
+        write_mapped(self._map, offset, _VALUE.pack(_VALUE.unpack_from(self._map, offset)[0] + amount))
 
 
 def read_rows(path: Path) -> Iterator[Row]:
