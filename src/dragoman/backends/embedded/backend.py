@@ -19,6 +19,7 @@ from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -97,6 +98,8 @@ class EmbeddedBackend(Backend):
         self._budget = Budget(0, config.tools)
         self.tokens_per_s = 0.0
         """Measured speed of reading prompts; 0: not measured."""
+        projector = find_projector(path, config)
+        self._projector = read_projector(projector) if projector else NO_PROJECTOR
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
         self.engine = LlamaProcess(
@@ -110,6 +113,7 @@ class EmbeddedBackend(Backend):
                 memory_limit_mb=config.memory_limit_mb,
                 load_timeout_s=config.load_timeout_s,
                 stall_timeout_s=config.stall_timeout_s,
+                projector=projector,
             ),
             report,
         )
@@ -142,8 +146,8 @@ class EmbeddedBackend(Backend):
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
     def shows_images(self, model: str) -> bool:
-        """Returns False: prompts are text; see `Backend`."""
-        return False
+        """Returns whether the model has a projector for images; see `Backend`."""
+        return self._projector.has_vision
 
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output verbatim; see `Backend`."""
@@ -195,21 +199,28 @@ class EmbeddedBackend(Backend):
             yield [ev.Failure(error)]
 
     async def count_tokens(self, request: Request) -> int | None:
-        """Returns the number of prompt tokens, counted by the engine; None while it is down.
+        """Returns the number of prompt tokens, counted by the engine; None while it is down, and for images.
 
         Raises:
             RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt, _ = await asyncio.to_thread(self._as_shown, self.verbatim_history.restore(request))
+        media = MarkedMedia(self._projector)
+        _, prompt, _ = await asyncio.to_thread(self._as_shown, self.verbatim_history.restore(request), media)
+        if media.data:
+            return None  # the engine counts text only
         try:
             return await self.engine.count(prompt.text)
         except (BackendUnavailableError, UpstreamError) as error:
             log.warning("the prompt was not counted: %s", error)
             return None
 
-    def _as_shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
-        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed."""
-        request, trimming = apply_trim(with_text_fallbacks(request), self._prompt_trim, self._budget)
+    def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
+        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed.
+
+        Images and recordings are marks in both, and added to `media`.
+        """
+        shown = media.mark(with_text_fallbacks(request))
+        request, trimming = apply_trim(shown, self._prompt_trim, self._budget)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
@@ -221,12 +232,16 @@ class EmbeddedBackend(Backend):
             RequestError: something in the request can be neither shown to the model nor left out.
         """
         fallbacks = fallback_warnings(request)
-        request, prompt, trimming = self._as_shown(request)
+        media = MarkedMedia(self._projector)
+        request, prompt, trimming = self._as_shown(request, media)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
+        if media.data:
+            cut = media.cut(prompt.text)
+            body |= {"prompt": cut.segments, "media": cut.data}
         body |= sampling.engine_settings(request)
-        warnings = [*fallbacks, *trimming]
+        warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
                 "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}

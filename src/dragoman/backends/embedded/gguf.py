@@ -5,7 +5,7 @@ same but needs numpy, and decodes the whole vocabulary.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
@@ -43,9 +43,22 @@ def metadata(path: Path) -> Metadata:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
+    return _read(path, lambda file: _metadata(_fields(file), path.stem))
+
+
+def fields(path: Path) -> Mapping[str, Any]:
+    """Returns all fields in the file's header, by key.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a GGUF file.
+    """
+    return _read(path, _fields)
+
+
+def _read(path: Path, read: Callable[[IO[bytes]], T]) -> T:
     try:
         with path.open("rb") as file:
-            return _metadata(_fields(file), path.stem)
+            return read(file)
     except (OSError, struct.error, KeyError, ValueError) as e:
         raise ConfigError(f"{path} is not a readable GGUF file: {e}") from e
 

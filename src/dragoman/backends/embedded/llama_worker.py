@@ -1,7 +1,8 @@
 """The child process that runs llama.cpp. `start_worker` starts it and never imports it.
 
 Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and {"id": 2,
-"count": "…"} to count the tokens of a text. Lines of JSON out: {"ready": true}, then for each id
+"count": "…"} to count the tokens of a text. A body with "media" has a prompt in segments, between which these files are
+inserted, in base64. Lines of JSON out: {"ready": true}, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
     {"id", "text"}               more of the reply
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
@@ -23,6 +24,8 @@ import shutil
 import socket
 import sys
 import threading
+from collections.abc import Generator
+from contextlib import closing
 from typing import Any, Final
 
 COUNT_S: Final = 5.0
@@ -37,7 +40,7 @@ def main() -> None:
     _limit_memory(settings["memory_limit_mb"])
     key = secrets.token_urlsafe(32)
     listener = _listener(settings["private"])
-    _Worker(_load(settings, listener, key), _Tokenizer(listener, key), out).run()
+    _Worker(_load(settings, listener, key), _Listener(listener, key), out).run()
     shutil.rmtree(settings["private"], ignore_errors=True)
     os._exit(0)  # threads inside the engine abort an ordinary exit
 
@@ -75,6 +78,9 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
 
     params = xllamacpp.CommonParams()
     params.model.path = settings["path"]
+    if settings["projector"]:
+        params.mmproj.path = settings["projector"]
+        params.video_ffmpeg_bin_dir = settings["private"]  # a client's data never reaches a program of the machine
     params.n_parallel = settings["max_concurrency"]
     params.n_ctx = settings["context_window"] * settings["max_concurrency"]
     params.cpuparams.n_threads = settings["threads"]
@@ -93,11 +99,11 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
     return xllamacpp.Server(params)
 
 
-class _Tokenizer:
-    """Counts tokens through the engine's HTTP listener."""
+class _Listener:
+    """Requests to the engine's HTTP listener."""
 
-    def __init__(self, listener: tuple[str, int], key: str) -> None:
-        self._listener = listener
+    def __init__(self, address: tuple[str, int], key: str) -> None:
+        self._address = address
         self._headers = {"authorization": f"Bearer {key}", "content-type": "application/json"}
 
     def count(self, text: str) -> int:
@@ -107,26 +113,61 @@ class _Tokenizer:
             OSError, HTTPException, ValueError: the listener returned no valid response.
         """
         body = json.dumps({"content": text, "add_special": True, "parse_special": True})
-        connection = http.client.HTTPConnection("localhost")
-        place, port = self._listener
-        try:
-            connection.sock = socket.create_connection(self._listener) if port else socket.socket(socket.AF_UNIX)
-            connection.sock.settimeout(COUNT_S)
-            if not port:
-                connection.sock.connect(place)
-            connection.request("POST", "/tokenize", body, self._headers)
-            answer = connection.getresponse()
+        with closing(self._connect(COUNT_S)) as connection:
+            return len(_json(self._ask(connection, "POST", "/tokenize", body))["tokens"])
+
+    def media_mark(self) -> str:
+        """Returns the text that stands for an image in a prompt; the engine chooses it at random when it starts.
+
+        Raises:
+            OSError, HTTPException, ValueError: the listener returned no valid response.
+        """
+        with closing(self._connect(COUNT_S)) as connection:
+            mark: str = _json(self._ask(connection, "GET", "/props"))["media_marker"]
+            return mark
+
+    def complete(self, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
+        """Yields the chunks of a completion, in the engine's own form; closing the iterator stops it.
+
+        Raises:
+            OSError, HTTPException, ValueError: the listener returned no valid response.
+        """
+        with closing(self._connect(None)) as connection:
+            answer = self._ask(connection, "POST", "/completion", json.dumps(body))
             if answer.status != 200:
-                raise ValueError(f"status {answer.status}")
-            return len(json.loads(answer.read())["tokens"])
-        finally:
-            connection.close()
+                yield json.loads(answer.read())
+                return
+            for line in answer:
+                if line.startswith(b"data: {"):
+                    yield json.loads(line[6:])
+
+    def _ask(
+        self, connection: http.client.HTTPConnection, method: str, path: str, body: str | None = None
+    ) -> http.client.HTTPResponse:
+        connection.request(method, path, body, self._headers)
+        return connection.getresponse()
+
+    def _connect(self, timeout_s: float | None) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection("localhost")
+        place, port = self._address
+        connection.sock = socket.create_connection(self._address) if port else socket.socket(socket.AF_UNIX)
+        connection.sock.settimeout(timeout_s)
+        if not port:
+            connection.sock.connect(place)
+        return connection
+
+
+def _json(answer: http.client.HTTPResponse) -> dict[str, Any]:
+    if answer.status != 200:
+        raise ValueError(f"status {answer.status}")
+    body: dict[str, Any] = json.loads(answer.read())
+    return body
 
 
 class _Worker:
-    def __init__(self, server: Any, tokenizer: _Tokenizer, out: Any) -> None:
+    def __init__(self, server: Any, listener: _Listener, out: Any) -> None:
         self._server = server
-        self._tokenizer = tokenizer
+        self._listener = listener
         self._out = out
         self._lock = threading.Lock()
         self._cancelled: set[int] = set()
@@ -142,7 +183,8 @@ class _Worker:
             elif "count" in message:
                 threading.Thread(target=self._count, args=(message["id"], message["count"]), daemon=True).start()
             else:
-                threading.Thread(target=self._complete, args=(message["id"], message["body"]), daemon=True).start()
+                complete = self._complete_media if "media" in message["body"] else self._complete
+                threading.Thread(target=complete, args=(message["id"], message["body"]), daemon=True).start()
 
     def _complete(self, id: int, body: dict[str, Any]) -> None:
         ended = False
@@ -164,9 +206,31 @@ class _Worker:
             self._send({"id": id, "finish": "cancelled", "usage": {}})
         self._cancelled.discard(id)
 
+    def _complete_media(self, id: int, body: dict[str, Any]) -> None:
+        """As `_complete`; only the engine's listener accepts images and sound."""
+        segments, data = body.pop("prompt"), body.pop("media")
+        ended = False
+        try:
+            prompt = {"prompt_string": self._listener.media_mark().join(segments), "multimodal_data": data}
+            chunks = self._listener.complete(body | {"prompt": prompt, "stream": True, "return_progress": True})
+            with closing(chunks):
+                for chunk in chunks:
+                    message = _message(chunk if "error" in chunk else _as_choice(chunk))
+                    if message:
+                        self._send({"id": id, **message})
+                    ended = ended or "finish" in message or "error" in message
+                    if id in self._cancelled:
+                        break
+        except (OSError, http.client.HTTPException, ValueError, KeyError) as e:
+            self._send({"id": id, "error": {"code": 500, "message": str(e)}})
+            ended = True
+        if not ended:
+            self._send({"id": id, "finish": "cancelled", "usage": {}})
+        self._cancelled.discard(id)
+
     def _count(self, id: int, text: str) -> None:
         try:
-            self._send({"id": id, "tokens": self._tokenizer.count(text)})
+            self._send({"id": id, "tokens": self._listener.count(text)})
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:
             self._send({"id": id, "error": {"code": 500, "message": f"the tokens were not counted: {e}"}})
 
@@ -187,6 +251,19 @@ def _message(chunk: dict[str, Any]) -> dict[str, Any]:
     if choice["finish_reason"]:
         return {"finish": choice["finish_reason"], "usage": chunk["usage"], "text": choice["text"]}
     return {"text": choice["text"]} if choice["text"] else {}
+
+
+def _as_choice(chunk: dict[str, Any]) -> dict[str, Any]:
+    """Returns a chunk of `/completion` in the form of those of the engine's Python interface."""
+    if "prompt_progress" in chunk:
+        return chunk
+    choice = {"text": chunk["content"], "finish_reason": None}
+    if not chunk["stop"]:
+        return {"choices": [choice]}
+    choice["finish_reason"] = "length" if chunk["stop_type"] == "limit" else "stop"
+    cached = chunk.get("timings", {}).get("cache_n", 0)
+    usage = {"completion_tokens": chunk["tokens_predicted"], "prompt_tokens_details": {"cached_tokens": cached}}
+    return {"choices": [choice], "usage": usage}
 
 
 if __name__ == "__main__":
