@@ -1,13 +1,16 @@
 """Images in the embedded model: the real engine with a projector made by hand (`support.color_projector`)."""
 
 import base64
+import io
 import struct
 import zlib
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import pypdf
 import pytest
 import pytest_asyncio
+from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.backend import EmbeddedBackend
@@ -21,6 +24,10 @@ from support.scripted_llama import PROFILE, backend
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
 
+_FONT = DictionaryObject(
+    {NameObject("/Type"): NameObject("/Font"), NameObject("/Subtype"): NameObject("/Type1")}
+    | {NameObject("/BaseFont"): NameObject("/Helvetica")}
+)
 COLORS = {"red": (255, 0, 0), "green": (0, 255, 0), "blue": (0, 0, 255)}
 
 
@@ -53,7 +60,7 @@ def image(data: str, media_type: str = "image/png") -> v.Image:
     return v.Image(v.MediaSource(media_type, data))
 
 
-def question(*parts: v.Text | v.Image | v.Audio | v.Document | v.ToolResult) -> v.Request:
+def question(*parts: v.Part) -> v.Request:
     return v.Request(PROFILE.name, (v.Message("user", parts),), max_tokens=24, sampling=v.Sampling(temperature=0))
 
 
@@ -101,11 +108,11 @@ async def test_the_prompt_with_an_image_is_cached(seeing: EmbeddedBackend) -> No
 @pytest.mark.parametrize(
     ("part", "reason"),
     [
-        (image(base64.b64encode(b"RIFF....WEBPVP8 ").decode(), "image/webp"), "its file format cannot be read"),
+        (image(base64.b64encode(b"RIFF....WEBPVP8 ").decode(), "image/webp"), "this file format cannot be read"),
         (image("%%%"), "it is not valid base64"),
         (v.Image(v.MediaSource(url="https://example.com/a.png")), "only its URL or id is given"),
         (v.Audio(v.MediaSource("audio/wav", base64.b64encode(b"RIFF0000WAVE").decode())), "audio (this model"),
-        (v.Document(v.MediaSource("application/pdf", "JVBERg==")), "files (this model"),
+        (v.Document(v.MediaSource("application/pdf", "JVBERg==")), "files (this file format cannot"),
     ],
 )
 async def test_what_the_model_is_not_shown_is_named(
@@ -113,6 +120,57 @@ async def test_what_the_model_is_not_shown_is_named(
 ) -> None:
     _, warnings, _ = await ask(seeing, question(part, v.Text("Hello")))
     assert any(reason in warning for warning in warnings), warnings
+
+
+def pdf(*pages: str | tuple[int, int, int]) -> v.Document:
+    """A page is a text, or the colour of its whole area."""
+    writer = pypdf.PdfWriter()
+    for content in pages:
+        page = writer.add_blank_page(64, 64)
+        stream = DecodedStreamObject()
+        if isinstance(content, str):
+            font = DictionaryObject({NameObject("/F"): _FONT})
+            page[NameObject("/Resources")] = DictionaryObject({NameObject("/Font"): font})
+            stream.set_data(f"BT /F 6 Tf 4 32 Td ({content}) Tj ET".encode())
+        else:
+            red, green, blue = (value / 255 for value in content)
+            stream.set_data(f"{red} {green} {blue} rg 0 0 64 64 re f".encode())
+        page[NameObject("/Contents")] = writer._add_object(stream)
+    file = io.BytesIO()
+    writer.write(file)
+    return v.Document(v.MediaSource("application/pdf", base64.b64encode(file.getvalue()).decode()))
+
+
+async def test_a_pdf_is_shown_as_its_text(seeing: EmbeddedBackend) -> None:
+    shown = await seeing.show_documents(question(pdf("Paris in May", "second page")))
+    assert shown.messages[0].parts == (v.Text("Paris in May\n\nsecond page"),)
+    text, warnings, _ = await ask(seeing, question(v.Text("The word is"), pdf("tomato"), v.Text("Repeat the word.")))
+    assert "tomato" in text
+    assert not warnings
+
+
+async def test_a_page_without_text_is_shown_as_a_picture(seeing: EmbeddedBackend) -> None:
+    scan = pdf("The word is", COLORS["red"])
+    text, warnings, _ = await ask(seeing, question(scan, v.Text("Repeat the word.")))
+    assert "red" in text
+    assert not warnings
+
+
+async def test_pages_without_text_are_no_pictures_for_a_model_without_projector() -> None:
+    blind = backend()
+    shown = await blind.show_documents(question(pdf("words", COLORS["red"])))
+    assert shown.messages[0].parts == (v.Text("words"),)
+    scanned = question(pdf(COLORS["red"]))
+    assert await blind.show_documents(scanned) == scanned
+    assert [notice.detail for notice in blind.prepare(scanned).warnings] == ["files"]
+
+
+async def test_text_files_are_shown_as_text() -> None:
+    note = v.Document(v.MediaSource("text/plain", base64.b64encode("Grüße".encode()).decode()), "note.txt")
+    result = v.ToolResult("c1", (note,))
+    shown = await backend().show_documents(question(note, result))
+    text = (v.Text("note.txt"), v.Text("Grüße"))
+    assert shown.messages[0].parts == (*text, v.ToolResult("c1", text))
 
 
 async def test_a_damaged_image_is_an_error_of_the_request(seeing: EmbeddedBackend) -> None:

@@ -27,6 +27,7 @@ from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.document_text import DocumentReader
 from dragoman.backends.text_mode.request import text_reader
 from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog import models as model_catalog
@@ -100,6 +101,7 @@ class EmbeddedBackend(Backend):
         """Measured speed of reading prompts; 0: not measured."""
         projector = find_projector(path, config)
         self._projector = read_projector(projector) if projector else NO_PROJECTOR
+        self._documents = DocumentReader(pictures=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
         self.engine = LlamaProcess(
@@ -205,7 +207,8 @@ class EmbeddedBackend(Backend):
             RequestError: something in the request can be neither shown to the model nor left out.
         """
         media = MarkedMedia(self._projector)
-        _, prompt, _ = await asyncio.to_thread(self._as_shown, self.verbatim_history.restore(request), media)
+        request = await self.show_documents(self.verbatim_history.restore(request))
+        _, prompt, _ = await asyncio.to_thread(self._as_shown, request, media)
         if media.data:
             return None  # the engine counts text only
         try:
@@ -213,6 +216,10 @@ class EmbeddedBackend(Backend):
         except (BackendUnavailableError, UpstreamError) as error:
             log.warning("the prompt was not counted: %s", error)
             return None
+
+    async def show_documents(self, request: Request) -> Request:
+        """Returns the request with the text of its PDFs, and pictures of their pages without text, in their place."""
+        return await self._documents.show(request)
 
     def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
         """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed.

@@ -133,7 +133,7 @@ class MarkedMedia:
                 name, is_known, beginnings = "files", False, ()
             case _:
                 return part
-        if reason := _problem(part.source.data, beginnings) if is_known else "this model takes none":
+        if reason := _problem(part.source.data, beginnings) if is_known or name == "files" else "this model takes none":
             self.dropped.setdefault(name, f"{name} ({reason})")
             return part
         self.data.append(part.source.data)
@@ -148,4 +148,4 @@ def _problem(data: str, beginnings: tuple[bytes, ...]) -> str:
         first = base64.b64decode(data[: _FIRST_BYTES * 4 // 3], validate=True)
     except binascii.Error:
         return "it is not valid base64"
-    return "" if first.startswith(beginnings) else "its file format cannot be read"
+    return "" if first.startswith(beginnings) else "this file format cannot be read"
