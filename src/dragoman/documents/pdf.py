@@ -1,4 +1,4 @@
-"""Reads PDFs: their text, and pictures of pages that have none, such as scans."""
+"""Reads PDFs: their text, and images of pages that have none, such as scans."""
 
 import asyncio
 from collections.abc import Sequence
@@ -17,10 +17,10 @@ _MAX_PROCESSES: Final = 2
 
 
 class PdfPage(msgspec.Struct, frozen=True):
-    """One page: its text, or a picture of it, or neither."""
+    """One page: its text, or a image of it, or neither."""
 
     text: str = ""
-    picture: str = ""
+    image: str = ""
     """A PNG in base64."""
 
 
@@ -55,15 +55,15 @@ class PdfReader:
         self._cpu_s = cpu_s
         self._free = asyncio.Semaphore(_MAX_PROCESSES)
 
-    async def read(self, content: bytes, *, max_chars: int = MAX_CHARS, max_pictures: int = 0) -> Pdf | None:
+    async def read(self, content: bytes, *, max_chars: int = MAX_CHARS, max_images: int = 0) -> Pdf | None:
         """Returns what is in the file; None if it is damaged, encrypted, or too much to read.
 
         Args:
             content: The file.
             max_chars: Maximum characters of the text.
-            max_pictures: Maximum pictures of pages without text.
+            max_images: Maximum images of pages without text.
         """
-        job = {"max_chars": max_chars, "max_pages": MAX_PAGES, "max_pictures": max_pictures}
+        job = {"max_chars": max_chars, "max_pages": MAX_PAGES, "max_images": max_images}
         async with self._free:
             written = await run_parser(_CHILD, job, content, self._cpu_s)
         try:

@@ -1,9 +1,9 @@
 """Child process that reads a PDF: such a file can make a parser run or grow without end.
 
-    standard input    {"max_pages": 100, "max_chars": 1000, "max_pictures": 0, …}\\n and the file
-    standard output   {"title": "…", "page_count": 2, "pages": [{"text": "…"}, {"picture": "…"}]}
+    standard input    {"max_pages": 100, "max_chars": 1000, "max_images": 0, …}\\n and the file
+    standard output   {"title": "…", "page_count": 2, "pages": [{"text": "…"}, {"image": "…"}]}
 
-`picture` is a PNG in base64 of a page without text. The process starts without the package, so it must import nothing
+`image` is a PNG in base64 of a page without text. The process starts without the package, so it must import nothing
 of it.
 """
 
@@ -17,7 +17,7 @@ import zlib
 from typing import Any
 
 _SIDE_PIXELS = 1024
-"""Longer side of a picture: letters of a page can be read, and vision models scale down what is larger."""
+"""Longer side of a image: letters of a page can be read, and vision models scale down what is larger."""
 
 
 def main() -> None:
@@ -43,21 +43,21 @@ def _read(content: bytes, job: dict[str, Any]) -> dict[str, Any]:
     reader = pypdf.PdfReader(io.BytesIO(content))
     title = str((reader.metadata.title if reader.metadata else "") or "")
     pages: list[dict[str, str]] = []
-    left, pictures = job["max_chars"], job["max_pictures"]
+    left, images = job["max_chars"], job["max_images"]
     for number in range(min(len(reader.pages), job["max_pages"])):
         text = reader.pages[number].extract_text().strip()[:left]
         left -= len(text)
         page = {"text": text} if text else {}
-        if not text and pictures:
-            page = {"picture": _picture(content, number)}
-            pictures -= 1
+        if not text and images:
+            page = {"image": _page_image(content, number)}
+            images -= 1
         pages.append(page)
         if not left:
             break
     return {"title": " ".join(title.split())[:300], "page_count": len(reader.pages), "pages": pages}
 
 
-def _picture(content: bytes, number: int) -> str:
+def _page_image(content: bytes, number: int) -> str:
     """Returns the page as PNG in base64; empty if it cannot be drawn."""
     try:
         import pypdfium2

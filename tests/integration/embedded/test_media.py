@@ -149,14 +149,14 @@ async def test_a_pdf_is_shown_as_its_text(seeing: EmbeddedBackend) -> None:
     assert not warnings
 
 
-async def test_a_page_without_text_is_shown_as_a_picture(seeing: EmbeddedBackend) -> None:
+async def test_a_page_without_text_is_shown_as_a_page_image(seeing: EmbeddedBackend) -> None:
     scan = pdf("The word is", COLORS["red"])
     text, warnings, _ = await ask(seeing, question(scan, v.Text("Repeat the word.")))
     assert "red" in text
     assert not warnings
 
 
-async def test_pages_without_text_are_no_pictures_for_a_model_without_projector() -> None:
+async def test_pages_without_text_are_no_images_for_a_model_without_projector() -> None:
     blind = backend()
     shown = await blind.show_documents(question(pdf("words", COLORS["red"])))
     assert shown.messages[0].parts == (v.Text("words"),)

@@ -101,7 +101,7 @@ class EmbeddedBackend(Backend):
         """Measured speed of reading prompts; 0: not measured."""
         projector = find_projector(path, config)
         self._projector = read_projector(projector) if projector else NO_PROJECTOR
-        self._documents = DocumentReader(pictures=self._projector.has_vision)
+        self._documents = DocumentReader(images=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
         self.engine = LlamaProcess(
@@ -218,7 +218,7 @@ class EmbeddedBackend(Backend):
             return None
 
     async def show_documents(self, request: Request) -> Request:
-        """Returns the request with the text of its PDFs, and pictures of their pages without text, in their place."""
+        """Returns the request with the text of its PDFs, and images of their pages without text, in their place."""
         return await self._documents.show(request)
 
     def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
@@ -226,8 +226,8 @@ class EmbeddedBackend(Backend):
 
         Images and recordings are marks in both, and added to `media`.
         """
-        shown = media.mark(with_text_fallbacks(request))
-        request, trimming = apply_trim(shown, self._prompt_trim, self._budget)
+        request = media.mark(with_text_fallbacks(request))
+        request, trimming = apply_trim(request, self._prompt_trim, self._budget)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming

@@ -48,7 +48,7 @@ class RunsModel(Protocol):
     verbatim_history: VerbatimHistory
 
     async def show_documents(self, request: Request) -> Request:
-        """Returns the request with text and pictures in place of files."""
+        """Returns the request with text and images in place of files."""
 
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""

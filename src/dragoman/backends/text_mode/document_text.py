@@ -1,4 +1,4 @@
-"""Shows PDFs and text files to models that cannot read files: as their text, and as pictures of pages without text."""
+"""Shows PDFs and text files to models that cannot read files: as their text, and as images of pages without text."""
 
 import base64
 import binascii
@@ -15,8 +15,8 @@ from dragoman.documents.pdf import MAX_CHARS, Pdf, PdfReader
 _PDF: Final = "application/pdf"
 _TEXT: Final = ("text/", "application/json", "application/xml", "application/yaml")
 _CPU_S: Final = 30
-_MAX_PICTURES: Final = 8
-"""Pictures of one PDF: each is hundreds of tokens."""
+_MAX_IMAGES: Final = 8
+"""Images of one PDF: each is hundreds of tokens."""
 _REMEMBERED: Final = 16
 """An agent sends the whole conversation again with each turn, with its files."""
 
@@ -24,17 +24,17 @@ _REMEMBERED: Final = 16
 class DocumentReader:
     """Reads the files in requests, and remembers the last ones."""
 
-    def __init__(self, *, pictures: bool) -> None:
+    def __init__(self, *, images: bool) -> None:
         """
         Args:
-            pictures: Whether pages without text are shown as pictures.
+            images: Whether pages without text become images.
         """
-        self._max_pictures = _MAX_PICTURES if pictures else 0
+        self._max_images = _MAX_IMAGES if images else 0
         self._pdfs = PdfReader(_CPU_S)
         self._read: OrderedDict[bytes, Sequence[Text | Image]] = OrderedDict()
 
     async def show(self, request: Request) -> Request:
-        """Returns the request with text and pictures in place of files; a file that cannot be read stays."""
+        """Returns the request with text and images in place of files; a file that cannot be read stays."""
         if not any(_has_file(message) for message in request.messages):
             return request
         return replace(request, messages=tuple([await self._message(message) for message in request.messages]))
@@ -45,15 +45,15 @@ class DocumentReader:
         parts: list[Part] = []
         for part in message.parts:
             if isinstance(part, ToolResult):
-                shown = [piece for each in part.parts for piece in await self._shown(each)]
-                parts.append(replace(part, parts=tuple(shown)))
+                replaced = [piece for each in part.parts for piece in await self._replacements(each)]
+                parts.append(replace(part, parts=tuple(replaced)))
             elif isinstance(part, Document):
-                parts += await self._shown(part)
+                parts += await self._replacements(part)
             else:
                 parts.append(part)
         return replace(message, parts=tuple(parts))
 
-    async def _shown(self, part: ResultPart) -> Sequence[ResultPart]:
+    async def _replacements(self, part: ResultPart) -> Sequence[ResultPart]:
         if not isinstance(part, Document) or not part.source.data:
             return [part]
         key = sha256(f"{part.source.media_type} {part.title}\n{part.source.data}".encode()).digest()
@@ -73,7 +73,7 @@ class DocumentReader:
             return _titled(document.title, [Text(content.decode("utf-8", "replace")[:MAX_CHARS])])
         if document.source.media_type != _PDF and not content.startswith(b"%PDF-"):
             return []
-        pdf = await self._pdfs.read(content, max_pictures=self._max_pictures)
+        pdf = await self._pdfs.read(content, max_images=self._max_images)
         return _titled(document.title or (pdf.title if pdf else ""), _pages(pdf)) if pdf else []
 
 
@@ -83,12 +83,12 @@ def _has_file(message: Message) -> bool:
 
 
 def _pages(pdf: Pdf) -> list[Text | Image]:
-    if not any(page.picture for page in pdf.pages):
+    if not any(page.image for page in pdf.pages):
         return [Text(pdf.text)] if pdf.text else []
-    pictures = (Image(MediaSource("image/png", page.picture)) if page.picture else None for page in pdf.pages)
-    pages = [picture or Text(page.text) for picture, page in zip(pictures, pdf.pages, strict=True)]
-    unread = pdf.page_count - len(pdf.pages)
-    return [*pages, *([Text(f"[{unread} more pages]")] if unread else [])]
+    images = (Image(MediaSource("image/png", page.image)) if page.image else None for page in pdf.pages)
+    pages = [image or Text(page.text) for image, page in zip(images, pdf.pages, strict=True)]
+    missing = pdf.page_count - len(pdf.pages)
+    return [*pages, *([Text(f"[{missing} more pages]")] if missing else [])]
 
 
 def _titled(title: str, parts: list[Text | Image]) -> Sequence[Text | Image]:
