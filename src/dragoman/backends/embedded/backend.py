@@ -53,6 +53,21 @@ CONTEXT_WINDOW: Final = 8192
 """Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
 
 
+def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
+    return EngineSettings(
+        path=path,
+        context_window=context_window,
+        max_concurrency=config.max_concurrency,
+        max_queue=config.max_queue,
+        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
+        reading_threads=config.threads or os.cpu_count() or 1,
+        memory_limit_mb=config.memory_limit_mb,
+        load_timeout_s=config.load_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+        projector=projector,
+    )
+
+
 class EmbeddedBackend(Backend):
     """One model, run by one llama.cpp process."""
 
@@ -104,21 +119,7 @@ class EmbeddedBackend(Backend):
         self._documents = DocumentReader(images=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
-        self.engine = LlamaProcess(
-            EngineSettings(
-                path=path,
-                context_window=context_window,
-                max_concurrency=config.max_concurrency,
-                max_queue=config.max_queue,
-                threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
-                reading_threads=config.threads or os.cpu_count() or 1,
-                memory_limit_mb=config.memory_limit_mb,
-                load_timeout_s=config.load_timeout_s,
-                stall_timeout_s=config.stall_timeout_s,
-                projector=projector,
-            ),
-            report,
-        )
+        self.engine = LlamaProcess(_engine_settings(path, projector, context_window, config), report)
 
     @classmethod
     def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedBackend":
