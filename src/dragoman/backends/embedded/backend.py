@@ -7,8 +7,9 @@ it silently drops tools that the chat template does not support, and ignores `re
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -38,7 +39,10 @@ from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     DragomanError,
+    RequestError,
+    UnsupportedError,
     UpstreamError,
+    quote,
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
@@ -119,7 +123,11 @@ class EmbeddedBackend(Backend):
         self._documents = DocumentReader(images=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
-        self.engine = LlamaProcess(_engine_settings(path, projector, context_window, config), report)
+        self._pooling = model_metadata.pooling
+        self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
+        """The path of a model that writes no text."""
+        settings = _engine_settings(path, projector, context_window, config)
+        self.engine = LlamaProcess(replace(settings, pooling=self._pooling), report)
 
     @classmethod
     def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedBackend":
@@ -185,12 +193,43 @@ class EmbeddedBackend(Backend):
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns whether the model makes embeddings, or ranks documents, as this path asks for; see `Backend`."""
+        return bool(self._pooling) and path == self._path
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields embeddings or ranks as the engine writes them; see `Backend`.
+
+        Args:
+            path: /v1/embeddings or /v1/rerank.
+            body: JSON.
+            headers: Not used.
+            began: Receives the response headers.
+
+        Raises:
+            DragomanError: the request is not valid, or the engine is busy or down.
+        """
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RequestError(f"expected a JSON object, got {error}") from None
+        if fields.get("dimensions") is not None:
+            raise UnsupportedError("the embedded engine returns embeddings of the model's own length", "dimensions")
+        began({"content-type": "application/json"})
+        async with aclosing(self.engine.post(path, fields | {"model": self._model.id})) as pieces:
+            async for piece in pieces:
+                yield piece
+
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the model's response.
 
         Raises:
             DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
         """
+        if self._pooling:
+            raise UnsupportedError(f"model {quote(self._model.id)} writes no text; it is for {self._path}", "model")
         answer = EmbeddedResponse(self, request, context)
         try:
             async with aclosing(answer.events()) as events:

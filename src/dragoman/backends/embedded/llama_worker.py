@@ -1,12 +1,17 @@
 """The child process that runs llama.cpp. `start_worker` starts it and never imports it.
 
-Lines of JSON in: the settings first, then {"id": 1, "body": {…}} to complete, {"cancel": 1} to stop and {"id": 2,
-"count": "…"} to count the tokens of a text. A body with "media" has a prompt in segments, between which these files are
-inserted, in base64. Lines of JSON out: {"ready": true}, then for each id
+Lines of JSON in: the settings first, then
+    {"id", "body": {…}}          to complete; a body with "media" has a prompt in segments, between which these files
+                                 belong, in base64
+    {"id", "post": path, "body"} to make embeddings or rank documents
+    {"id", "count": "…"}         to count the tokens of a text
+    {"cancel": id}               to stop
+Lines of JSON out: {"ready": true}, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
     {"id", "text"}               more of the reply
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
+    {"id", "piece"}              more of the JSON that answers a "post"
 and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. The process ends when its standard input is
 closed, so it cannot outlive its parent.
 
@@ -28,6 +33,8 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any, Final
 
+PIECE_CHARS: Final = 1_000_000
+"""Embeddings of many texts would make a line that the parent does not accept."""
 COUNT_S: Final = 5.0
 """Counting a megabyte takes a quarter of a second."""
 
@@ -86,6 +93,10 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
     params.cpuparams.n_threads = settings["threads"]
     params.cpuparams_batch.n_threads = settings["reading_threads"]
     params.n_batch = params.n_ubatch = settings["batch_tokens"]
+    if settings["pooling"]:  # each text is read in one batch
+        params.embedding = True
+        params.pooling_type = xllamacpp.llama_pooling_type(settings["pooling"])
+        params.n_batch = params.n_ubatch = settings["context_window"]
     params.cache_ram_mib = settings["cache_mb"]
     params.warmup = False
     params.verbosity = 1  # errors
@@ -183,8 +194,29 @@ class _Worker:
             elif "count" in message:
                 threading.Thread(target=self._count, args=(message["id"], message["count"]), daemon=True).start()
             else:
-                complete = self._complete_media if "media" in message["body"] else self._complete
-                threading.Thread(target=complete, args=(message["id"], message["body"]), daemon=True).start()
+                threading.Thread(target=self._answer, args=(message["id"], message), daemon=True).start()
+
+    def _answer(self, id: int, message: dict[str, Any]) -> None:
+        if "post" in message:
+            self._post(id, message["post"], message["body"])
+        elif "media" in message["body"]:
+            self._complete_media(id, message["body"])
+        else:
+            self._complete(id, message["body"])
+
+    def _post(self, id: int, path: str, body: dict[str, Any]) -> None:
+        handle = self._server.handle_rerank if path.endswith("rerank") else self._server.handle_embeddings
+        try:
+            answer = handle(body)
+        except (RuntimeError, ValueError, TypeError) as e:
+            answer = {"error": {"code": 400, "message": str(e)}}
+        if "error" in answer:
+            self._send({"id": id, "error": answer["error"]})
+            return
+        text = json.dumps(answer)
+        for begin in range(0, len(text), PIECE_CHARS):
+            self._send({"id": id, "piece": text[begin : begin + PIECE_CHARS]})
+        self._send({"id": id, "finish": "stop", "usage": {}})
 
     def _complete(self, id: int, body: dict[str, Any]) -> None:
         ended = False

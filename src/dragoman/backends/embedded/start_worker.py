@@ -33,6 +33,8 @@ class EngineSettings:
     """Memory for prompts that were evicted from a slot and may be used again."""
     projector: Path | None = None
     """Turns images or sound into embeddings."""
+    pooling: int = 0
+    """`gguf.Metadata.pooling` of the model."""
 
 
 async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
@@ -57,6 +59,7 @@ def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
     """Returns the first message to the child; `private` is a folder for it, which it removes."""
     return {
         "path": str(settings.path),
+        "pooling": settings.pooling,
         "projector": str(settings.projector or ""),
         "context_window": settings.context_window,
         "max_concurrency": settings.max_concurrency,
