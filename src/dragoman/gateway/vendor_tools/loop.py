@@ -95,52 +95,67 @@ class VendorToolRunner(ToolRunSettings):
         listed = await asyncio.gather(*map(executor.list_tools, servers))
         return tuple(zip(servers, listed, strict=True))
 
-    async def generate(
-        self,
-        backend: Backend,
-        plan: VendorToolPlan,
-        on_run: OnToolRun | None,
-        request: Request,
-        context: ExchangeContext,
-    ) -> EventStream:
-        """Yields the events of the whole response.
+    def response(self, backend: Backend, plan: VendorToolPlan, on_run: OnToolRun | None) -> "VendorToolResponse":
+        """Returns one response of a backend, whose calls are run.
 
         Args:
             backend: The backend that is asked.
             plan: What the gateway does about the tools.
             on_run: Is called after each run of a tool.
+        """
+        return VendorToolResponse(self, backend, plan, on_run)
+
+
+class VendorToolResponse:
+    """One response; its limits and the results of approved calls last over a re-ask."""
+
+    def __init__(
+        self, runner: VendorToolRunner, backend: Backend, plan: VendorToolPlan, on_run: OnToolRun | None
+    ) -> None:
+        self._runner, self._backend, self._plan = runner, backend, plan
+        self._spent = SpentLimits()
+        self._calls = CallRunner(runner, plan, on_run)
+        self._approved: dict[str, ToolRunResult] = {}
+        """Results of approved calls, by the id of the approval."""
+
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
+        """Yields the events of the whole response, or of a second one if the model is re-asked.
+
+        Args:
             request: The request for the backend.
             context: The exchange.
 
         Raises:
             DragomanError: Before Start; later from a further round.
         """
+        plan = self._plan
         if plan.refused is not None:
             yield refusal(plan, plan.refused, request, context)
             return
         if missing := tuple(name for name in plan.tools if name not in plan.run):
             context = replace(context, unavailable_tools=missing)
-        response = _Response(self, plan, context, on_run)
-        results: list[ToolRunResult] = []
-        if plan.approved:
+        self._calls.context = context
+        response = _Response(self._runner, plan, context, self._calls, self._spent)
+        if plan.approved and not self._approved:
             yield response.with_listings([Start(context.id, request.model, context.created)])
-            approved = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in plan.approved]
-            async with aclosing(response.run_all(approved, results)) as events_of_calls:
+            async with aclosing(self._run_approved(response, context)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
-            request = with_results(request, {call.approval_id: r for call, r in zip(approved, results, strict=True)})
+            response.has_started = True
+        request = with_results(request, self._approved)
         while True:
             turn = response.begin_round()
-            async with aclosing(context.generate(backend, request)) as batches:
+            async with aclosing(context.generate(self._backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch):
                         yield response.with_listings(out)
             if turn.finish is None:
                 return
             if not turn.calls:
+                response.count_usage()
                 yield [*response.citations(turn), turn.finish]
                 return
-            results = []
+            results: list[ToolRunResult] = []
             async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
@@ -149,16 +164,41 @@ class VendorToolRunner(ToolRunSettings):
                 return
             request = _next_request(plan, request, turn, results)
 
+    async def _run_approved(self, response: "_Response", context: ExchangeContext) -> EventStream:
+        """Runs the calls that the user approved, each once, and yields their events for the client."""
+        calls = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in self._plan.approved]
+        results: list[ToolRunResult] = []
+        async with aclosing(response.run_all(calls, results)) as events_of_calls:
+            async for events in events_of_calls:
+                yield events
+        self._approved = {call.approval_id: result for call, result in zip(calls, results, strict=True)}
+
+
+@dataclass
+class SpentLimits:
+    """What all rounds of a response have used so far, those of a re-ask included."""
+
+    rounds: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
 
 class _Response:
-    """The state of one response over all rounds."""
+    """The state of one stream of events over all rounds."""
 
     def __init__(
-        self, settings: ToolRunSettings, plan: VendorToolPlan, context: ExchangeContext, on_run: OnToolRun | None
+        self,
+        settings: ToolRunSettings,
+        plan: VendorToolPlan,
+        context: ExchangeContext,
+        calls: CallRunner,
+        spent: SpentLimits,
     ) -> None:
         self.plan, self.context, self._settings = plan, context, settings
-        self.calls = CallRunner(settings, plan, context, on_run)
+        self.calls, self._spent = calls, spent
         self.rounds = 0
+        self.has_started = False
+        """The client has got Start."""
         self.client_calls = 0
         self.earlier_usage = Usage()
         """Of the rounds before the present one."""
@@ -223,12 +263,20 @@ class _Response:
 
     def begin_round(self) -> "_Round":
         self.rounds += 1
+        self._spent.rounds += 1
         self.earlier_usage = self.usage or Usage()
-        return _Round(self, is_first=self.rounds == 1 and not self.plan.approved)
+        return _Round(self, is_first=self.rounds == 1 and not self.has_started)
+
+    def count_usage(self) -> None:
+        """Adds the usage of the round to that of all rounds."""
+        now, before = self.usage or Usage(), self.earlier_usage
+        self._spent.tokens += now.input_tokens + now.output_tokens - before.input_tokens - before.output_tokens
+        self._spent.cost_usd += (now.cost_usd or 0.0) - (before.cost_usd or 0.0)
 
     def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
+        self.count_usage()
         usage = self._counted_usage()
         if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
@@ -247,14 +295,14 @@ class _Response:
 
     def _reached_limit(self) -> str:
         """Returns the limit that allows no further round; "" if there is none."""
-        settings, usage = self._settings, self.usage or Usage()
-        if self.rounds >= settings.max_rounds:
+        settings, spent = self._settings, self._spent
+        if spent.rounds >= settings.max_rounds:
             return f"{settings.max_rounds} rounds"
-        if asyncio.get_running_loop().time() >= self.calls.deadline:
+        if self.calls.left_s <= 0:
             return f"{settings.timeout_s:g} s"
-        if 0 < settings.max_tokens <= usage.input_tokens + usage.output_tokens:
+        if 0 < settings.max_tokens <= spent.tokens:
             return f"{settings.max_tokens} tokens"
-        if 0 < settings.max_cost_usd <= (usage.cost_usd or 0.0):
+        if 0 < settings.max_cost_usd <= spent.cost_usd:
             return f"{settings.max_cost_usd:g} US dollars"
         return ""
 

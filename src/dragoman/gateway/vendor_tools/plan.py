@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.errors import UnsupportedError, quote
+from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
@@ -90,6 +90,10 @@ def declared_servers(
     route = find_route(request) if servers else None
     if route is None or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
         return offered
+    for tool in servers:
+        if tool.server is not None and tool.server.connector:
+            message = "connectors are run by the API's vendor only: use server_url"
+            raise RequestError(message, tool.server.connector)
     labels = {tool.name for tool in servers}
     return [*servers, *(tool for tool in offered if tool.name not in labels)]
 
@@ -130,14 +134,15 @@ def plan_vendor_tools(
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
-    if support or (support is None and not executors):
+    if support:
         return _offer_plan(codec, request, offered, executors)
     declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
     run = _with_searches(request, {tool.name: tool for tool in runnable if tool.kind != _SERVER}, internal)
     replaced = [tool for tool in runnable if tool.kind == _SERVER or tool.name in run]
-    run |= {tool.name: tool for tool in _remote_tools(listings) if tool.name not in clients}
+    remote = {tool.name: tool for tool in _remote_tools(listings)}
+    run |= {name: tool for name, tool in remote.items() if name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     if support is None:
         others = []  # the server may run them
@@ -155,8 +160,13 @@ def plan_vendor_tools(
     warnings: tuple[Notice, ...] = ()
     if is_own_api and others:
         written = _without_tools(written, others)
+        if any(tool.kind == _SERVER for tool in others):
+            written = _without_kinds(written, codec.server_options)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
         warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
+    taken = {name: quote(name) for name in remote if name in clients}
+    text = "the client has a function of the same name as this tool of an MCP server: {}"
+    warnings = (*warnings, *notices_by_name("content_dropped", text, taken))
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
     tools, new = {tool.name: tool for tool in others} | run, _new_listings(request, codec, listings)
     return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
