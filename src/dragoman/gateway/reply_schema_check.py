@@ -12,7 +12,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    TextDelta,
+    ToolCallStart,
+    UsageUpdate,
+    VendorBlock,
+    VendorBlockStart,
+)
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
 from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard.policy import GuardPolicy
@@ -62,6 +72,9 @@ class ReplySchemaCheck(EventStage):
                     continue
                 case UsageUpdate(counts):
                     self._usage = counts
+                case VendorBlock() | VendorBlockStart() if self._texts:  # the reply is the text after the last of them
+                    out += map(TextDelta, self._texts)
+                    self._texts = []
                 case ToolCallStart() | Failure() if self._texts is not None:
                     out += map(TextDelta, self._texts)
                     self._texts = None
