@@ -14,7 +14,7 @@ OLD_COMMAND: Final = (sys.executable, str(ROOT / "tests/support/old_mcp_server.p
 
 
 def stdio(**fields: Any) -> McpServerConfig:
-    return McpServerConfig(**{"command": COMMAND, "timeout_s": 60.0, **fields})
+    return McpServerConfig(**{"command": COMMAND, "timeout_s": 60.0, "serve": True, **fields})
 
 
 @asynccontextmanager

@@ -167,7 +167,7 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
     for key, value in rows:
         if not (everything or key in origin or key.startswith("model_aliases.")):
             continue
-        is_secret = value and (key in SECRET or _is_secret(key))
+        is_secret = value and (key in SECRET or _is_secret(key, value))
         place = origin.get(key.replace('"', ""), "default")
         content = (
             {"hidden": f"{len(value)} " if isinstance(value, tuple | dict) else ""} if is_secret else {"value": value}
@@ -175,8 +175,10 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
         yield {"key": key, **content, "origin": place}
 
 
-def _is_secret(key: str) -> bool:
+def _is_secret(key: str, value: object) -> bool:
     section, _, name = key.partition(".")
+    if section == "mcp" and name.endswith(".url"):
+        return "?" in str(value) or "@" in str(value)
     return (section, name.rpartition(".")[2]) in (("upstreams", "api_key"), ("mcp", "headers"))
 
 

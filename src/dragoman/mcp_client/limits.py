@@ -1,0 +1,43 @@
+"""Limits the size of HTTP responses of MCP servers; events have a limit of the SDK."""
+
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Final
+
+if TYPE_CHECKING:
+    import httpx2
+
+MAX_BYTES: Final = 16 * 1024 * 1024
+"""Maximum bytes of a response that is not a stream of events."""
+
+
+def check_response(response: "httpx2.Response") -> None:
+    """Lets reading the body fail when it is too large.
+
+    Raises:
+        StreamError: The body is compressed, so that its size is unknown.
+    """
+    import httpx2
+
+    if response.headers.get("content-encoding", "identity") != "identity":
+        raise httpx2.StreamError("the response is compressed, although that was not accepted")
+    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        assert isinstance(response.stream, httpx2.AsyncByteStream)
+        response.stream = _limited(response.stream)
+
+
+def _limited(stream: "httpx2.AsyncByteStream") -> "httpx2.AsyncByteStream":
+    import httpx2
+
+    class Limited(httpx2.AsyncByteStream):
+        async def __aiter__(self) -> AsyncIterator[bytes]:
+            size = 0
+            async for chunk in stream:
+                size += len(chunk)
+                if size > MAX_BYTES:
+                    raise httpx2.StreamError(f"the response has more than {MAX_BYTES} bytes")
+                yield chunk
+
+        async def aclose(self) -> None:
+            await stream.aclose()
+
+    return Limited()
