@@ -6,7 +6,10 @@ Results are passed on unchanged. A server that does not respond is left out of t
 import asyncio
 import json
 import logging
+import os
+import signal
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman import __version__
@@ -57,15 +60,27 @@ def combined_server(servers: Mapping[str, McpServer]) -> "Server[Any]":
 
 
 async def serve_stdio(servers: McpServers) -> None:
-    """Serves until standard input ends, and then ends all servers."""
+    """Serves until standard input ends or SIGTERM arrives, and then ends all servers."""
     from mcp.server.stdio import stdio_server
 
     server = combined_server(servers.by_name)
-    try:
+
+    async def serve() -> None:
         async with stdio_server() as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
-    finally:
-        await servers.close()
+
+    serving = asyncio.create_task(serve())
+    stopped = asyncio.Event()
+    with suppress(NotImplementedError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await servers.close()
+    if serving.done():
+        stopping.cancel()
+        serving.result()
+    else:  # a thread of the SDK reads standard input and would delay the end until that is closed
+        os._exit(0)
 
 
 async def _tools(server: McpServer) -> "list[Tool]":

@@ -14,7 +14,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.mcp_client.config import McpServerConfig, request_headers
-from dragoman.mcp_client.limits import check_response
+from dragoman.mcp_client.limits import limit_response
 from dragoman.mcp_client.program_output import ProgramErrors
 
 if TYPE_CHECKING:
@@ -223,7 +223,7 @@ async def _transport(
     async def on_response(response: httpx2.Response) -> None:
         if response.status_code >= httpx2.codes.BAD_REQUEST:
             connection.http_status = response.status_code
-        check_response(response)
+        limit_response(response)
 
     timeout = httpx2.Timeout(config.timeout_s, read=None)  # each call has a timeout of its own
     headers = {"accept-encoding": "identity", **request_headers(config, environ)}

@@ -10,26 +10,20 @@ MAX_BYTES: Final = 16 * 1024 * 1024
 """Maximum bytes of a response that is not a stream of events."""
 
 
-def check_response(response: "httpx2.Response") -> None:
-    """Lets reading the body fail when it is too large.
-
-    Raises:
-        StreamError: The body is compressed, so that its size is unknown.
-    """
+def limit_response(response: "httpx2.Response") -> None:
+    """Lets reading the body fail if it is too large, or compressed, so that its size is unknown."""
     import httpx2
 
-    if response.headers.get("content-encoding", "identity") != "identity":
-        raise httpx2.StreamError("the response is compressed, although that was not accepted")
-    if not response.headers.get("content-type", "").lower().startswith("text/event-stream"):
-        assert isinstance(response.stream, httpx2.AsyncByteStream)
-        response.stream = _limited(response.stream)
-
-
-def _limited(stream: "httpx2.AsyncByteStream") -> "httpx2.AsyncByteStream":
-    import httpx2
+    if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
+        return
+    stream = response.stream
+    assert isinstance(stream, httpx2.AsyncByteStream)
+    is_compressed = response.headers.get("content-encoding", "identity") != "identity"
 
     class Limited(httpx2.AsyncByteStream):
         async def __aiter__(self) -> AsyncIterator[bytes]:
+            if is_compressed:
+                raise httpx2.StreamError("the response is compressed, although the request does not accept that")
             size = 0
             async for chunk in stream:
                 size += len(chunk)
@@ -40,4 +34,4 @@ def _limited(stream: "httpx2.AsyncByteStream") -> "httpx2.AsyncByteStream":
         async def aclose(self) -> None:
             await stream.aclose()
 
-    return Limited()
+    response.stream = Limited()

@@ -166,7 +166,9 @@ class McpServer:
     def _is_listed(self) -> bool:
         """Whether the list of tools is of the open connection, which has not reported a change since."""
         connection = self._connection
-        return connection is self._listed_by is not None and not (connection.is_closed or connection.tools_changed)
+        if connection is None or connection.is_closed or connection.tools_changed:
+            return False
+        return connection is self._listed_by
 
     def _begin_listing(self) -> "asyncio.Task[tuple[RemoteTool, ...]]":
         """Returns the task that lists the tools; it goes on if the requests that wait for it are cancelled."""
