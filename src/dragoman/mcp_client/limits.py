@@ -16,8 +16,8 @@ def limit_response(response: "httpx2.Response") -> None:
 
     if response.headers.get("content-type", "").lower().startswith("text/event-stream"):
         return
-    stream = response.stream
-    assert isinstance(stream, httpx2.AsyncByteStream)
+    assert isinstance(response.stream, httpx2.AsyncByteStream)
+    stream: httpx2.AsyncByteStream = response.stream
     is_compressed = response.headers.get("content-encoding", "identity") != "identity"
 
     class Limited(httpx2.AsyncByteStream):
