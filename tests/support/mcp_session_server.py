@@ -1,16 +1,18 @@
 """A server of MCP 2025-06-18 by HTTP with sessions, without the SDK, for tests: python mcp_session_server.py PORT.
 
-Its tools: `greet`; `expire` forgets all sessions; `large` returns a long text; `wrong` returns a result that its schema
-forbids.
+Its tools: `greet`; `wait` returns after `go`; `expire` forgets all sessions; `large` returns a long text; `reset` closes
+the connection; `wrong` returns a result that its schema forbids.
 """
 
 import json
 import sys
+import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
-NAMES = ("greet", "expire", "large", "wrong")
+NAMES = ("greet", "wait", "go", "expire", "large", "reset", "wrong")
 SCHEMA = {"type": "object", "properties": {}}
+EVENT = threading.Event()
 sessions: set[str] = set()
 
 
@@ -34,6 +36,8 @@ class Handler(BaseHTTPRequestHandler):
             tools: list[dict[str, Any]] = [{"name": name, "inputSchema": SCHEMA} for name in NAMES]
             tools[-1]["outputSchema"] = {"type": "object", "required": ["count"]}
             self.answer(message, {"result": {"tools": tools}})
+        elif message["params"]["name"] == "reset":
+            self.close_connection = True
         else:
             content = [{"type": "text", "text": run(message)}]
             structured = {"structuredContent": {}} if message["params"]["name"] == "wrong" else {}
@@ -66,6 +70,10 @@ def run(message: dict[str, Any]) -> str:
     if name == "expire":
         sessions.clear()
         return "expired"
+    if name == "wait":
+        EVENT.wait(30)
+    elif name == "go":
+        EVENT.set()
     return "x" * 200_000 if name == "large" else "hello"
 
 

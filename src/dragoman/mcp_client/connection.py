@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dragoman.mcp_client")
 
 _RESUBSCRIBE_S: Final = 1.0
-"""Time between the loss of a subscription and the next."""
+"""Time between the loss of a subscription and the next; it doubles with each that fails."""
+_MAX_RESUBSCRIBE_S: Final = 60.0
 _CLOSE_S: Final = timedelta(seconds=10).total_seconds()
 """Time for a connection to close; the SDK ends a program within six seconds."""
 
@@ -40,12 +41,15 @@ class Connection:
         self._users = 0
         self._retired: asyncio.Task[None] | None = None
         self._is_retired = False
+        self._was_subscribed = False
         self.tools_changed = False
         """The server reported that its tools changed."""
         self.received_at = 0.0
         """Time of the last message from the server, by `time.monotonic`."""
         self.http_status = 0
         """Status of the last HTTP response that was an error; 0: none."""
+        self.http_problem = ""
+        """That status, or the kind of error if there was no response; empty: none."""
         self.errors = ProgramErrors()
         """What the program writes to standard error."""
 
@@ -139,9 +143,11 @@ class Connection:
         """
         tools = self.client.server_capabilities.tools
         try:
+            delay = _RESUBSCRIBE_S
             while tools is not None and tools.list_changed and await self._listen(subscribed):
                 subscribed.set()
-                await asyncio.sleep(_RESUBSCRIBE_S)
+                delay = _RESUBSCRIBE_S if self._was_subscribed else min(2 * delay, _MAX_RESUBSCRIBE_S)
+                await asyncio.sleep(delay)
         finally:
             subscribed.set()
 
@@ -149,17 +155,22 @@ class Connection:
         """Listens until the subscription is lost; returns whether another attempt makes sense."""
         from mcp import MCPError
         from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
 
+        self._was_subscribed = False
         try:
             async with self.client.listen(tools_list_changed=True) as changes:
+                self._was_subscribed = True
                 self.tools_changed = self.tools_changed or subscribed.is_set()
                 subscribed.set()
                 async for _ in changes:
                     self.tools_changed = True
         except SubscriptionLost:
             pass
-        except (ListenNotSupportedError, MCPError):
+        except ListenNotSupportedError:
             return False
+        except MCPError as error:  # the server may not support it, or may be unreachable for a while
+            return error.code in (CONNECTION_CLOSED, INTERNAL_ERROR)
         except Exception as error:  # noqa: BLE001 such as a timeout; the SDK and its transports raise any
             log.debug("listening to the MCP server %s failed: %s", self._name, type(error).__name__)
         return True
@@ -220,15 +231,24 @@ async def _transport(
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    class Http(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            try:
+                return await super().send(request, **options)
+            except httpx2.TransportError as error:  # the SDK would end the connection, with the calls of all others
+                connection.http_problem = type(error).__name__
+                return httpx2.Response(httpx2.codes.BAD_GATEWAY, request=request)
+
     async def on_response(response: httpx2.Response) -> None:
         if response.status_code >= httpx2.codes.BAD_REQUEST:
+            connection.http_problem = f"HTTP status {response.status_code}"
             connection.http_status = response.status_code
         limit_response(response)
 
     timeout = httpx2.Timeout(config.timeout_s, read=None)  # each call has a timeout of its own
     headers = {"accept-encoding": "identity", **request_headers(config, environ)}
     async with (
-        httpx2.AsyncClient(headers=headers, timeout=timeout, event_hooks={"response": [on_response]}) as http,
+        Http(headers=headers, timeout=timeout, event_hooks={"response": [on_response]}) as http,
         streamable_http_client(config.url, http_client=http) as streams,
     ):
         yield streams

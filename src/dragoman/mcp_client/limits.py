@@ -25,11 +25,14 @@ def limit_response(response: "httpx2.Response") -> None:
             if is_compressed:
                 raise httpx2.StreamError("the response is compressed, although the request does not accept that")
             size = 0
-            async for chunk in stream:
-                size += len(chunk)
-                if size > MAX_BYTES:
-                    raise httpx2.StreamError(f"the response has more than {MAX_BYTES} bytes")
-                yield chunk
+            try:
+                async for chunk in stream:
+                    size += len(chunk)
+                    if size > MAX_BYTES:
+                        raise httpx2.StreamError(f"the response has more than {MAX_BYTES} bytes")
+                    yield chunk
+            except httpx2.TransportError as error:  # as a `StreamError`, it fails this call only
+                raise httpx2.StreamError(f"the response ended early: {type(error).__name__}") from None
 
         async def aclose(self) -> None:
             await stream.aclose()

@@ -238,9 +238,8 @@ class McpServer:
     def _start_problem(self, error: BaseException, connection: Connection) -> str:
         if isinstance(error, TimeoutError):
             return f"it did not respond within {self.config.timeout_s:g} s"
-        if connection.http_status:
-            advice = _ADVICE.get(connection.http_status, "")
-            return f"it responded with HTTP status {connection.http_status}{advice}"
+        if connection.http_problem:
+            return connection.http_problem + _ADVICE.get(connection.http_status, "")
         return _cause(error)
 
     def _retire(self, connection: Connection | None) -> None:

@@ -324,7 +324,7 @@ async def test_messages_client_may_not_name_other_hosts() -> None:
 @pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_chat", "openai_responses"])
 async def test_offered_tools_are_hidden_from_the_client(stream: bool, dialect: str) -> None:
     asked: list[v.Request] = []
-    async with client(ADD, ANSWER, asked=asked, offer_to=("m*",)) as http:
+    async with client(ADD, ANSWER, asked=asked, offer_to=("m*",), serve=False) as http:
         reply = await whole(http, dialect, body(dialect, stream))
     text = json.dumps(reply)
     assert "Done." in text

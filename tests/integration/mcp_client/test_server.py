@@ -14,11 +14,12 @@ from mcp.types import CallToolResult, TextContent
 from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.mcp_client import limits
+from dragoman.mcp_client import server as server_module
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import MAX_CHARS, McpServerError, read_result
 from dragoman.mcp_client.server import McpServer
-from support.mcp_servers import OLD_COMMAND, http_server, stdio
+from support.mcp_servers import COMMAND, OLD_COMMAND, http_server, stdio
 
 STAYS = f"runpy.run_path({OLD_COMMAND[1]!r}, run_name='__main__'); signal.sigwait([signal.SIGINT])"
 """Serves with the older protocol, and stays when standard input ends."""
@@ -204,14 +205,40 @@ async def test_secrets_of_headers_are_redacted_in_errors(caplog: pytest.LogCaptu
     assert "is wrong" not in caplog.text
 
 
-async def test_request_that_leaves_does_not_end_the_start_for_others() -> None:
-    async with running(stdio()) as server:
+async def test_request_that_leaves_does_not_end_the_start_for_others(tmp_path: Path) -> None:
+    starts = tmp_path / "starts"
+    code = f"import runpy; open({str(starts)!r}, 'a').write('x'); runpy.run_path({COMMAND[1]!r}, run_name='__main__')"
+    async with running(stdio(command=(sys.executable, "-c", code))) as server:
         leaving = asyncio.create_task(server.tools())
-        staying = asyncio.create_task(server.tools())
-        await asyncio.sleep(0)
+        while not starts.exists():
+            await asyncio.sleep(0)
         leaving.cancel()
-        assert len(await staying) > 40
-        assert leaving.cancelled()
+        await asyncio.wait([leaving])
+        assert len(await server.tools()) > 40
+    assert (leaving.cancelled(), starts.read_text()) == (True, "x")
+
+
+async def test_offered_tools_do_not_wait_for_a_server_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(server_module, "_SOON_S", 0.1)
+    hanging = McpServerConfig(command=(sys.executable, "-c", "import sys; sys.stdin.read()"), timeout_s=60.0)
+    async with running(hanging) as server:
+        with pytest.raises(McpServerError, match="still being started"):
+            await server.tools_soon()
+    async with running(stdio()) as server:
+        listed = await server.tools()
+        with pytest.raises(McpServerError):
+            await server.call("crash", {})
+        assert await server.tools_soon() is listed
+
+
+async def test_interrupted_response_fails_only_its_call() -> None:
+    async with http_server(mode="sessions") as url, running(McpServerConfig(url=url, timeout_s=60.0)) as server:
+        await server.tools()
+        waiting = asyncio.create_task(server.call("wait", {}))
+        with pytest.raises(McpServerError, match="could not answer the call of reset"):
+            await server.call("reset", {})
+        await server.call("go", {})
+        assert (await waiting).text == "hello"
 
 
 async def test_program_that_crashes_at_its_first_request_is_not_restarted_at_once() -> None:

@@ -1,7 +1,9 @@
 """The tools of the configured MCP servers at /mcp, with the SDK's client."""
 
+import asyncio
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -13,7 +15,9 @@ from dragoman.compose import vendor_tools
 from dragoman.config import Config
 from dragoman.core.events import TextDelta
 from dragoman.gateway.gateway import Gateway
+from dragoman.mcp_client import endpoint
 from dragoman.mcp_client.config import McpServerConfig
+from dragoman.mcp_client.pool import McpServers
 from support.mcp_servers import stdio
 from support.scripted_backend import Scripted, serving
 from support.vendor_tools import scripted
@@ -73,6 +77,22 @@ async def test_only_servers_for_clients_are_served() -> None:
         assert (await client.call_tool("hidden__add", {"a": 2, "b": 3})).is_error
     async with serving(gateway(hidden=stdio(serve=False))) as (_, url), httpx2.AsyncClient() as http:
         assert (await http.post(f"{url}/mcp", json={})).status_code == 404
+
+
+async def test_failed_start_of_the_endpoint_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(_: object) -> None:
+        raise RuntimeError
+
+    monkeypatch.setattr(endpoint, "combined_server", fail)
+    app = endpoint.McpEndpoint(McpServers({}, {}))
+    for _ in range(2):
+        async with asyncio.timeout(30):
+            with pytest.raises(RuntimeError):
+                await app({}, unused, unused)
+
+
+async def unused(*_: object) -> Any:
+    raise AssertionError
 
 
 async def test_nothing_is_served_without_servers() -> None:
