@@ -1,7 +1,7 @@
 """A server of MCP 2025-06-18 by HTTP with sessions, without the SDK, for tests: python mcp_session_server.py PORT.
 
-Its tools: `greet`; `wait` returns after `go`; `expire` forgets all sessions; `large` returns a long text; `reset` closes
-the connection; `wrong` returns a result that its schema forbids.
+Its tools: `greet`; `wait` returns after `go`; `expire` forgets all sessions; `large` returns a long text; `reset`
+closes the connection; `wrong` returns a result that its schema forbids.
 """
 
 import json

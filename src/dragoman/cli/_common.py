@@ -188,10 +188,16 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
     for row in setting_rows(config, origin, everything=everything):
         key, value = row["key"], row.get("value")
         note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
-        line = f"# {key}: {note}" if note else f"{key} = {toml(value)}"
+        line = f"# {key}: {note}" if note else f"{key} = {_inline(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml(name)} = {_inline(each)}' for name, each in value.items())}}}"
+    return toml(value)
 
 
 def first_lines(difference: Sequence[str]) -> Iterator[str]:

@@ -31,7 +31,7 @@ T = TypeVar("T")
 
 log = logging.getLogger("dragoman.mcp_client")
 
-_SOON_S: Final = 5.0
+_SOON_S: Final = 10.0
 """Time that a request waits for tools which the gateway offers by itself."""
 _SESSION_ENDED: Final = re.compile(
     r"session (?:terminated|not found|expired)|(?:no valid|invalid|unknown) session", re.IGNORECASE

@@ -79,7 +79,7 @@ class McpServersExecutor(ToolServers):
         """See `ToolServers.list_tools`."""
         assert tool.server is not None
         try:
-            async with self._used(tool.server) as server:
+            async with self._used(tool) as server:
                 listed = await (server.tools_soon() if tool.is_internal else server.tools())
         except McpServerError as error:
             return ToolRunResult(str(error), error="unavailable")
@@ -97,7 +97,7 @@ class McpServersExecutor(ToolServers):
         if not isinstance(arguments, dict):
             return error_result("invalid_tool_input")
         try:
-            async with self._used(tool.server, is_internal=tool.is_internal) as server:
+            async with self._used(tool) as server:
                 result = await server.call(tool.remote.name, arguments)
         except McpServerError as error:
             return ToolRunResult(f"{error}.", error="unavailable")
@@ -112,14 +112,16 @@ class McpServersExecutor(ToolServers):
         await asyncio.gather(*self._closing, return_exceptions=True)
 
     @asynccontextmanager
-    async def _used(self, declared: RemoteServer, *, is_internal: bool = False) -> AsyncIterator[McpServer]:
+    async def _used(self, tool: VendorTool) -> AsyncIterator[McpServer]:
         """Yields the server, which is not closed while the body runs.
 
         Raises:
             RequestError: Requests may not name it.
         """
+        declared = tool.server
+        assert declared is not None
         if not declared.url or declared.url.startswith(_OF_SETTINGS):
-            yield self._of_settings(declared, is_internal=is_internal)
+            yield self._of_settings(declared, is_internal=tool.is_internal)
             return
         if not self._is_allowed(declared.url):
             raise RequestError(

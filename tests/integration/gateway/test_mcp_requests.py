@@ -16,6 +16,7 @@ from pydantic import TypeAdapter
 from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.mcp_client import server
 from dragoman.mcp_client.pool import McpServers
 from dragoman.redaction.redact import Redactor
 from dragoman.tool_executors import mcp_servers
@@ -322,7 +323,10 @@ async def test_messages_client_may_not_name_other_hosts() -> None:
 
 @each_stream
 @pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_chat", "openai_responses"])
-async def test_offered_tools_are_hidden_from_the_client(stream: bool, dialect: str) -> None:
+async def test_offered_tools_are_hidden_from_the_client(
+    stream: bool, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_SOON_S", 60.0)
     asked: list[v.Request] = []
     async with client(ADD, ANSWER, asked=asked, offer_to=("m*",), serve=False) as http:
         reply = await whole(http, dialect, body(dialect, stream))
