@@ -147,7 +147,7 @@ class VendorToolResponse:
                 yield [*response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
-            async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
+            async with aclosing(response.run_all(turn.calls_to_run(needs_approval), results)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
             if (end := response.end_of_round(turn)) is not None:

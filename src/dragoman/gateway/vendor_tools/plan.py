@@ -21,8 +21,9 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
+from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
-from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
+from dragoman.vendor_tools.codec import VendorToolCodec
 from dragoman.vendor_tools.remote import ApprovedCall, function_name
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
