@@ -133,7 +133,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
     """
     tools = config.tools
     servers = McpServers(config.mcp)
-    endpoint = McpEndpoint(servers) if config.mcp else None
+    endpoint = McpEndpoint(servers) if servers.served() else None
 
     async def close() -> None:
         if endpoint is not None:

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from mcp import MCPError
 from mcp.server import MCPServer
 from mcp.server.mcpserver import Context, Image
 from mcp.server.mcpserver.exceptions import ToolError
@@ -126,11 +127,26 @@ def header(field: str, context: Context[Any]) -> str:
     return "" if headers is None else headers.get(field, "")
 
 
+@server.tool()
+async def reject(context: Context[Any], field: str = "") -> str:
+    """Fails with an error of the protocol."""
+    headers = context.headers
+    raise MCPError(-32602, f"the token {headers.get(field, '') if headers else ''} is wrong")
+
+
+@server.tool()
+async def wait_for(path: str) -> str:
+    """Returns when the file exists."""
+    while not Path(path).exists():
+        await asyncio.sleep(0.01)
+    return "went"
+
+
 def more(number: int) -> None:
     server.add_tool(lambda: str(number), name=f"report_{number}", description=f"Returns report {number}.")
 
 
-for count in range(46 - 15):
+for count in range(46 - 17):
     more(count)
 
 

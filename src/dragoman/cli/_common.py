@@ -167,7 +167,7 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
     for key, value in rows:
         if not (everything or key in origin or key.startswith("model_aliases.")):
             continue
-        is_secret = value and (key in SECRET or _is_secret(key))
+        is_secret = value and (key in SECRET or _is_secret(key, value))
         place = origin.get(key.replace('"', ""), "default")
         content = (
             {"hidden": f"{len(value)} " if isinstance(value, tuple | dict) else ""} if is_secret else {"value": value}
@@ -175,8 +175,10 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
         yield {"key": key, **content, "origin": place}
 
 
-def _is_secret(key: str) -> bool:
+def _is_secret(key: str, value: object) -> bool:
     section, _, name = key.partition(".")
+    if section == "mcp" and name.endswith(".url"):
+        return "?" in str(value) or "@" in str(value)
     return (section, name.rpartition(".")[2]) in (("upstreams", "api_key"), ("mcp", "headers"))
 
 
@@ -186,10 +188,16 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
     for row in setting_rows(config, origin, everything=everything):
         key, value = row["key"], row.get("value")
         note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
-        line = f"# {key}: {note}" if note else f"{key} = {toml(value)}"
+        line = f"# {key}: {note}" if note else f"{key} = {_inline(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
+
+
+def _inline(value: object) -> str:
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{toml(name)} = {_inline(each)}' for name, each in value.items())}}}"
+    return toml(value)
 
 
 def first_lines(difference: Sequence[str]) -> Iterator[str]:

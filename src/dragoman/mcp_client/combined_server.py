@@ -6,6 +6,10 @@ Results are passed on unchanged. A server that does not respond is left out of t
 import asyncio
 import json
 import logging
+import os
+import signal
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman import __version__
@@ -22,18 +26,18 @@ log = logging.getLogger("dragoman.mcp_client")
 SEPARATOR = "__"
 
 
-def combined_server(servers: McpServers) -> "Server[Any]":
-    """Returns the server; it asks the others when it is asked."""
+def combined_server(servers: Mapping[str, McpServer]) -> "Server[Any]":
+    """Returns the server; it asks the others, given by name, when it is asked."""
     from mcp.server.lowlevel import Server
     from mcp.types import CallToolResult, ListToolsResult, TextContent
 
     async def list_tools(context: object, params: object) -> "ListToolsResult":
-        listed = await asyncio.gather(*map(_tools, servers.by_name.values()))
+        listed = await asyncio.gather(*map(_tools, servers.values()))
         return ListToolsResult(tools=[tool for tools in listed for tool in tools])
 
     async def call_tool(context: object, params: "CallToolRequestParams") -> "CallToolResult":
         name, _, tool = params.name.partition(SEPARATOR)
-        server = servers.by_name.get(name)
+        server = servers.get(name)
         try:
             if server is None:
                 raise McpServerError(f"there is no tool {params.name}")
@@ -41,19 +45,42 @@ def combined_server(servers: McpServers) -> "Server[Any]":
         except McpServerError as error:
             return CallToolResult(content=[TextContent(type="text", text=f"Error: {error}")], is_error=True)
 
-    return Server("dragoman", version=__version__, on_list_tools=list_tools, on_call_tool=call_tool)
+    def input_schema(name: str) -> Mapping[str, Any] | None:
+        """Returns the schema that is known; without it the SDK would list all tools for each call."""
+        server = servers.get(name.partition(SEPARATOR)[0])
+        return server.input_schema(name.partition(SEPARATOR)[2]) if server is not None else None
+
+    return Server(
+        "dragoman",
+        version=__version__,
+        on_list_tools=list_tools,
+        on_call_tool=call_tool,
+        get_tool_input_schema=input_schema,
+    )
 
 
 async def serve_stdio(servers: McpServers) -> None:
-    """Serves until standard input ends, and then ends all servers."""
+    """Serves until standard input ends or SIGTERM arrives, and then ends all servers."""
     from mcp.server.stdio import stdio_server
 
-    server = combined_server(servers)
-    try:
+    server = combined_server(servers.by_name)
+
+    async def serve() -> None:
         async with stdio_server() as (received, sent):
             await server.run(received, sent, server.create_initialization_options())
-    finally:
-        await servers.close()
+
+    serving = asyncio.create_task(serve())
+    stopped = asyncio.Event()
+    with suppress(NotImplementedError):  # Windows
+        asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stopped.set)
+    stopping = asyncio.create_task(stopped.wait())
+    await asyncio.wait([serving, stopping], return_when=asyncio.FIRST_COMPLETED)
+    await servers.close()
+    if serving.done():
+        stopping.cancel()
+        serving.result()
+    else:  # a thread of the SDK reads standard input and would delay the end until that is closed
+        os._exit(0)
 
 
 async def _tools(server: McpServer) -> "list[Tool]":

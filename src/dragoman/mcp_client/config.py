@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from typing import Annotated
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -29,6 +30,10 @@ class McpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str], setting("HTTP headers and the environment variables that contain their values.")
     ] = {}
     allowed_tools: Annotated[tuple[str, ...], setting("Tools that may be used; empty: all.")] = ()
+    serve: Annotated[
+        bool,
+        setting("Whether clients may use all these tools: in requests that declare the server, and at `/mcp`."),
+    ] = False
     offer_to: Annotated[
         tuple[str, ...],
         setting(
@@ -41,6 +46,16 @@ class McpServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     timeout_s: Annotated[float, setting("Timeout of a call, and of starting the server, in seconds.", gt=0)] = 30.0
 
 
+def check_name(name: str) -> None:
+    """Checks the name of a server of the settings.
+
+    Raises:
+        ConfigError: Names of tools with this name would be ambiguous.
+    """
+    if not name or "/" in name or "__" in name or name.endswith("_"):
+        raise ConfigError(f"expected a name without '/', '__' and a last '_', got {quote(name)} - at mcp.{name}")
+
+
 def check_server(name: str, config: McpServerConfig, environ: Mapping[str, str]) -> None:
     """Checks the settings of a server.
 
@@ -48,8 +63,6 @@ def check_server(name: str, config: McpServerConfig, environ: Mapping[str, str])
         ConfigError: A setting is wrong, or a variable is not set.
     """
     where = f"at mcp.{name}"
-    if not name or "/" in name or "__" in name:
-        raise ConfigError(f"expected a name without '/' and '__', got {quote(name)} - {where}")
     if bool(config.command) == bool(config.url):
         got = "both" if config.url else "neither"
         raise ConfigError(f"expected either command or url, got {got} - {where}")
@@ -67,3 +80,11 @@ def check_server(name: str, config: McpServerConfig, environ: Mapping[str, str])
 def request_headers(config: McpServerConfig, environ: Mapping[str, str]) -> dict[str, str]:
     """Returns the HTTP headers for the server, with the values of `headers_env`."""
     return {**config.headers, **{name: environ[variable] for name, variable in config.headers_env.items()}}
+
+
+def url_secrets(url: str) -> list[str]:
+    """Returns the parts of a URL that may be secret: its password, and the values of its query."""
+    parts = urlsplit(url)
+    password = parts.password or ""
+    values = [value for _, value in parse_qsl(parts.query)]
+    return [password, unquote(password), *values, *(part.partition("=")[2] for part in parts.query.split("&"))]

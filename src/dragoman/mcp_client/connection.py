@@ -7,21 +7,25 @@ asks a server for 2026-07-28 and, if the server is older, begins again with the 
 import asyncio
 import logging
 import os
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import asynccontextmanager, suppress
+import time
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.mcp_client.config import McpServerConfig, request_headers
+from dragoman.mcp_client.limits import limit_response
+from dragoman.mcp_client.program_output import ProgramErrors
 
 if TYPE_CHECKING:
     from mcp import Client
-    from mcp.client._transport import ReadStream, Transport, TransportStreams
+    from mcp.client._transport import ReadStream, TransportStreams
 
 log = logging.getLogger("dragoman.mcp_client")
 
 _RESUBSCRIBE_S: Final = 1.0
-"""Time between the loss of a subscription and the next."""
+"""Time between the loss of a subscription and the next; it doubles with each that fails."""
+_MAX_RESUBSCRIBE_S: Final = 60.0
 _CLOSE_S: Final = timedelta(seconds=10).total_seconds()
 """Time for a connection to close; the SDK ends a program within six seconds."""
 
@@ -34,13 +38,49 @@ class Connection:
         self._stop = asyncio.Event()
         self._opened: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
+        self._users = 0
+        self._retired: asyncio.Task[None] | None = None
+        self._is_retired = False
+        self._was_subscribed = False
         self.tools_changed = False
         """The server reported that its tools changed."""
+        self.received_at = 0.0
+        """Time of the last message from the server, by `time.monotonic`."""
+        self.http_status = 0
+        """Status of the last HTTP response that was an error; 0: none."""
+        self.http_problem = ""
+        """That status, or the kind of error if there was no response; empty: none."""
+        self.errors = ProgramErrors()
+        """What the program writes to standard error."""
 
     @property
     def is_closed(self) -> bool:
         """Whether the server has ended it, or `close` was called."""
         return self._closed.is_set() or self._stop.is_set() or self._task is None or self._task.done()
+
+    @property
+    def is_over(self) -> bool:
+        """Whether nothing is left of it."""
+        return self._task is None or self._task.done()
+
+    @contextmanager
+    def used(self) -> Iterator[None]:
+        """Keeps a retired connection open while the body runs."""
+        self._users += 1
+        try:
+            yield
+        finally:
+            self._users -= 1
+            self._close_if_unused()
+
+    def retire(self) -> None:
+        """Closes the connection in the background when the calls that use it have ended."""
+        self._is_retired = True
+        self._close_if_unused()
+
+    def _close_if_unused(self) -> None:
+        if self._is_retired and not self._users and self._retired is None:
+            self._retired = asyncio.create_task(self.close())
 
     async def open(self) -> None:
         """Opens the connection. Raises any error of the SDK."""
@@ -101,23 +141,39 @@ class Connection:
         Args:
             subscribed: Is set when the server has accepted that, or does not support it.
         """
-        from mcp import MCPError
-        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
-
         tools = self.client.server_capabilities.tools
         try:
-            while tools is not None and tools.list_changed:
-                with suppress(SubscriptionLost):
-                    async with self.client.listen(tools_list_changed=True) as changes:
-                        self.tools_changed = self.tools_changed or subscribed.is_set()
-                        subscribed.set()
-                        async for _ in changes:
-                            self.tools_changed = True
-                await asyncio.sleep(_RESUBSCRIBE_S)
-        except (ListenNotSupportedError, MCPError):
-            pass
+            delay = _RESUBSCRIBE_S
+            while tools is not None and tools.list_changed and await self._listen(subscribed):
+                subscribed.set()
+                delay = _RESUBSCRIBE_S if self._was_subscribed else min(2 * delay, _MAX_RESUBSCRIBE_S)
+                await asyncio.sleep(delay)
         finally:
             subscribed.set()
+
+    async def _listen(self, subscribed: asyncio.Event) -> bool:
+        """Listens until the subscription is lost; returns whether another attempt makes sense."""
+        from mcp import MCPError
+        from mcp.client.subscriptions import ListenNotSupportedError, SubscriptionLost
+        from mcp.types import CONNECTION_CLOSED, INTERNAL_ERROR
+
+        self._was_subscribed = False
+        try:
+            async with self.client.listen(tools_list_changed=True) as changes:
+                self._was_subscribed = True
+                self.tools_changed = self.tools_changed or subscribed.is_set()
+                subscribed.set()
+                async for _ in changes:
+                    self.tools_changed = True
+        except SubscriptionLost:
+            pass
+        except ListenNotSupportedError:
+            return False
+        except MCPError as error:  # the server may not support it, or may be unreachable for a while
+            return error.code in (CONNECTION_CLOSED, INTERNAL_ERROR)
+        except Exception as error:  # noqa: BLE001 such as a timeout; the SDK and its transports raise any
+            log.debug("listening to the MCP server %s failed: %s", self._name, type(error).__name__)
+        return True
 
 
 def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str]) -> Connection:
@@ -139,8 +195,13 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
         if isinstance(message, ToolListChangedNotification):
             connection.tools_changed = True
 
+    @asynccontextmanager
+    async def transport() -> "AsyncIterator[TransportStreams]":
+        async with _transport(connection, config, environ) as (received, sent):
+            yield _Received(received, connection, closed.set), sent
+
     client = Client(
-        _reporting_end(_transport(config, environ), closed.set),
+        transport(),
         message_handler=on_message,
         client_info=Implementation(name="dragoman", version=__version__),
         cache=None,
@@ -150,7 +211,9 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
 
 
 @asynccontextmanager
-async def _transport(config: McpServerConfig, environ: Mapping[str, str]) -> "AsyncIterator[TransportStreams]":
+async def _transport(
+    connection: Connection, config: McpServerConfig, environ: Mapping[str, str]
+) -> "AsyncIterator[TransportStreams]":
     if config.command:
         from mcp import StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -160,35 +223,47 @@ async def _transport(config: McpServerConfig, environ: Mapping[str, str]) -> "As
         parameters = StdioServerParameters(
             command=os.path.expanduser(program), args=arguments, env=variables, cwd=config.cwd or None
         )
-        async with stdio_client(parameters) as streams:
-            yield streams
+        with connection.errors.opened() as errors:
+            async with stdio_client(parameters, errlog=errors) as streams:
+                errors.close()
+                yield streams
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client
 
+    class Http(httpx2.AsyncClient):
+        async def send(self, request: httpx2.Request, **options: Any) -> httpx2.Response:
+            try:
+                return await super().send(request, **options)
+            except httpx2.TransportError as error:  # the SDK would end the connection, with the calls of all others
+                connection.http_problem = type(error).__name__
+                return httpx2.Response(httpx2.codes.BAD_GATEWAY, request=request)
+
+    async def on_response(response: httpx2.Response) -> None:
+        if response.status_code >= httpx2.codes.BAD_REQUEST:
+            connection.http_problem = f"HTTP status {response.status_code}"
+            connection.http_status = response.status_code
+        limit_response(response)
+
     timeout = httpx2.Timeout(config.timeout_s, read=None)  # each call has a timeout of its own
+    headers = {"accept-encoding": "identity", **request_headers(config, environ)}
     async with (
-        httpx2.AsyncClient(headers=request_headers(config, environ), timeout=timeout) as http,
+        Http(headers=headers, timeout=timeout, event_hooks={"response": [on_response]}) as http,
         streamable_http_client(config.url, http_client=http) as streams,
     ):
         yield streams
 
 
-@asynccontextmanager
-async def _reporting_end(transport: "Transport", on_end: Callable[[], None]) -> "AsyncIterator[TransportStreams]":
-    """Yields the streams of the transport; `on_end` is called when the server has closed its own."""
-    async with transport as (received, sent):
-        yield _Received(received, on_end), sent
-
-
 class _Received:
-    """A stream of messages that reports its end."""
+    """A stream of messages that reports its end and the time of each message."""
 
-    def __init__(self, stream: "ReadStream[Any]", on_end: Callable[[], None]) -> None:
-        self._stream, self._on_end = stream, on_end
+    def __init__(self, stream: "ReadStream[Any]", connection: Connection, on_end: Callable[[], None]) -> None:
+        self._stream, self._connection, self._on_end = stream, connection, on_end
 
     async def receive(self) -> Any:
-        return await self._stream.receive()
+        message = await self._stream.receive()
+        self._connection.received_at = time.monotonic()
+        return message
 
     async def aclose(self) -> None:
         await self._stream.aclose()
@@ -198,10 +273,12 @@ class _Received:
 
     async def __anext__(self) -> Any:
         try:
-            return await self._stream.__anext__()
+            message = await self._stream.__anext__()
         except StopAsyncIteration:
             self._on_end()
             raise
+        self._connection.received_at = time.monotonic()
+        return message
 
     async def __aenter__(self) -> "_Received":
         await self._stream.__aenter__()

@@ -17,7 +17,7 @@ _Message: TypeAlias = MutableMapping[str, Any]
 
 
 class McpEndpoint:
-    """Serves the tools of all servers; it starts with the first request."""
+    """Serves the tools of the servers that clients may use; it starts with the first request."""
 
     def __init__(self, servers: McpServers) -> None:
         """`servers`: the servers of the settings."""
@@ -47,9 +47,15 @@ class McpEndpoint:
 
     async def _run(self, opened: "asyncio.Future[StreamableHTTPSessionManager]") -> None:
         """Keeps the SDK's manager open, which is opened and closed in one task."""
-        from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
+        try:
+            from mcp.server.streamable_http_manager import StreamableHTTPSessionManager
 
-        manager = StreamableHTTPSessionManager(combined_server(self._servers), stateless=True)
-        async with manager.run():
-            opened.set_result(manager)
-            await self._stop.wait()
+            manager = StreamableHTTPSessionManager(combined_server(self._servers.served()), stateless=True)
+            async with manager.run():
+                opened.set_result(manager)
+                await self._stop.wait()
+        except Exception as error:
+            if opened.done():
+                raise
+            opened.set_exception(error)
+            self._manager = None

@@ -1,10 +1,11 @@
 """All MCP servers of a gateway: those of the settings, by name."""
 
+import asyncio
 import os
 from collections.abc import Mapping
 
 from dragoman.core.errors import ConfigError, nearest, quote
-from dragoman.mcp_client.config import McpServerConfig
+from dragoman.mcp_client.config import McpServerConfig, check_name
 from dragoman.mcp_client.server import McpServer
 
 
@@ -19,6 +20,8 @@ class McpServers:
         Raises:
             ConfigError: The extra `tools` is not installed, or a setting is wrong.
         """
+        for name in configs:
+            check_name(name)
         self.by_name = {name: McpServer(name, config, environ) for name, config in configs.items()}
 
     def find(self, use: str, where: str) -> tuple[McpServer, str]:
@@ -39,11 +42,14 @@ class McpServers:
             raise ConfigError(f"expected one of mcp.{name}.allowed_tools, got {quote(tool)} - at {where}")
         return server, tool
 
+    def served(self) -> dict[str, McpServer]:
+        """Returns the servers whose tools the clients of the gateway may use, by name."""
+        return {name: server for name, server in self.by_name.items() if server.config.serve}
+
     def secret_values(self) -> list[str]:
         """Returns the values of headers, which must not appear in logs or captures."""
         return [value for server in self.by_name.values() for value in server.secret_values()]
 
     async def close(self) -> None:
         """Ends all servers."""
-        for server in self.by_name.values():
-            await server.close()
+        await asyncio.gather(*(server.close() for server in self.by_name.values()), return_exceptions=True)

@@ -70,7 +70,7 @@ def _same_json(text: str, value: dict[str, object]) -> bool:
         return True
     try:
         read = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
     return bool(read == value or [read] == list(value.values()))
 

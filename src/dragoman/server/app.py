@@ -7,7 +7,7 @@
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
     GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
-    GET, POST, DELETE /mcp                                     the tools of the configured MCP servers, if there are any
+    POST /mcp                                                  the tools of MCP servers that clients may use
     GET  /metrics                                              for Prometheus (docs/metrics.md)
     HEAD, GET /                                                connection checks of clients
 
@@ -137,7 +137,7 @@ class App:
                 self._authenticate(headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
-            if path == _MCP and self._gateway.mcp_endpoint is not None and method != "OPTIONS":
+            if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
                 await self._gateway.mcp_endpoint(scope, receive, send_tracked)
             elif posted is not None and posted.passed:
                 client = Client.from_scope(scope, receive, send_tracked)
@@ -231,7 +231,7 @@ class App:
 
     def _allowed(self, path: str) -> Sequence[str]:
         if path == _MCP:
-            return ("POST", "GET", "DELETE", "OPTIONS")
+            return ("POST", "OPTIONS")  # without sessions, a stream of GET would stay open for nothing
         if path in self._by_path:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")

@@ -1,10 +1,13 @@
 """Runs the tools of MCP servers that requests declare: those of allowed hosts, and the servers of the settings."""
 
+import asyncio
 import json
 import logging
-from collections.abc import Iterable
+from collections.abc import AsyncIterator, Iterable, Mapping
+from contextlib import asynccontextmanager
 from fnmatch import fnmatchcase
-from typing import Final
+from typing import Final, TypeAlias
+from urllib.parse import urlsplit
 
 from dragoman.core.errors import ConfigError, RequestError, nearest, quote
 from dragoman.host_names import host_name
@@ -18,22 +21,51 @@ from dragoman.vendor_tools.tool import ToolRunResult, ToolServers, VendorTool, V
 log = logging.getLogger("dragoman.tool_executors")
 
 _MAX_SERVERS: Final = 32
-"""Maximum open connections to servers that requests name."""
+"""Connections to servers that requests name above which unused ones are closed."""
+_IDLE_S: Final = 600.0
+"""Time after which an unused connection to such a server is closed."""
 _OF_SETTINGS: Final = "mcp:"
+_DEFAULT_PORTS: Final = {"http": 80, "https": 443}
+_REJECTED_HEADERS: Final = frozenset(
+    (
+        *("host", "connection", "keep-alive", "te", "trailer", "transfer-encoding", "upgrade", "content-length"),
+        *("content-type", "content-encoding", "accept", "accept-encoding", "expect", "forwarded", "via"),
+        *("last-event-id", "x-real-ip", "x-original-url", "x-rewrite-url"),
+    )
+)
+_REJECTED_PREFIXES: Final = ("mcp-", "proxy-", "x-forwarded-")
+_Key: TypeAlias = tuple[str, str, tuple[tuple[str, str], ...]]
+
+
+class _Named:
+    """A server that requests named, and how many use it now."""
+
+    def __init__(self, server: McpServer) -> None:
+        self.server = server
+        self.users = 0
+        self.closing: asyncio.TimerHandle | None = None
 
 
 class McpServersExecutor(ToolServers):
     """Asks the declared servers."""
 
-    def __init__(self, servers: McpServers, allowed_hosts: Iterable[str] = ()) -> None:
+    def __init__(self, servers: McpServers, allowed_hosts: Iterable[str] = (), idle_s: float = _IDLE_S) -> None:
         """Args:
         servers: The servers of the settings.
-        allowed_hosts: Hosts that requests may name.
+        allowed_hosts: Hosts that requests may name; an entry with a port allows only this port.
+        idle_s: Seconds after which an unused connection to a server that requests named is closed.
         """
         self._servers = servers
-        self._allowed = frozenset(map(host_name, allowed_hosts))
-        self._named: dict[tuple[str, tuple[tuple[str, str], ...]], McpServer] = {}
-        """Servers that requests named, by URL and headers; the one used last is the last."""
+        self._allowed = frozenset(map(_address, allowed_hosts))
+        self._idle_s = idle_s
+        self._named: dict[_Key, _Named] = {}
+        """Servers that requests named, by label, URL and headers; the one used last is the last."""
+        self._closing: set[asyncio.Task[None]] = set()
+
+    @property
+    def open_connections(self) -> int:
+        """Number of connections to servers that requests named."""
+        return len(self._named)
 
     def offered(self, model: str) -> list[VendorTool]:
         """See `ToolServers.offered`."""
@@ -46,9 +78,9 @@ class McpServersExecutor(ToolServers):
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
         """See `ToolServers.list_tools`."""
         assert tool.server is not None
-        server = await self._find(tool.server)
         try:
-            listed = await server.tools()
+            async with self._used(tool) as server:
+                listed = await (server.tools_soon() if tool.is_internal else server.tools())
         except McpServerError as error:
             return ToolRunResult(str(error), error="unavailable")
         return ToolRunResult("", listed=tuple(each for each in listed if tool.server.offers(each)))
@@ -60,54 +92,121 @@ class McpServersExecutor(ToolServers):
         assert tool.remote is not None
         try:
             arguments = json.loads(call.arguments)
-        except ValueError:
+        except (ValueError, RecursionError):
             return error_result("invalid_tool_input")
         if not isinstance(arguments, dict):
             return error_result("invalid_tool_input")
         try:
-            result = await (await self._find(tool.server)).call(tool.remote.name, arguments)
+            async with self._used(tool) as server:
+                result = await server.call(tool.remote.name, arguments)
         except McpServerError as error:
             return ToolRunResult(f"{error}.", error="unavailable")
+        except RequestError as error:
+            return ToolRunResult(f"{error.message}.", error="unavailable")
         return ToolRunResult(result.text, error="unavailable" if result.is_error else None, images=result.images)
 
     async def close(self) -> None:
         """Closes the connections to servers that requests named."""
-        for server in self._named.values():
-            await server.close()
+        for key in list(self._named):
+            self._close(key)
+        await asyncio.gather(*self._closing, return_exceptions=True)
 
-    async def _find(self, declared: RemoteServer) -> McpServer:
-        """Returns the server.
+    @asynccontextmanager
+    async def _used(self, tool: VendorTool) -> AsyncIterator[McpServer]:
+        """Yields the server, which is not closed while the body runs.
 
         Raises:
             RequestError: Requests may not name it.
         """
+        declared = tool.server
+        assert declared is not None
         if not declared.url or declared.url.startswith(_OF_SETTINGS):
-            name = declared.url.removeprefix(_OF_SETTINGS) or declared.label
-            server = self._servers.by_name.get(name)
-            if server is None:
-                hint = nearest(name, self._servers.by_name)
-                raise RequestError(
-                    f"expected the URL of an MCP server, got the name {quote(name)}{hint}", declared.path
-                )
-            return server
-        if not declared.url.startswith(("http://", "https://")) or host_name(declared.url) not in self._allowed:
+            yield self._of_settings(declared, is_internal=tool.is_internal)
+            return
+        if not self._is_allowed(declared.url):
             raise RequestError(
                 f"this gateway may not connect to the MCP server {quote(host_name(declared.url) or declared.url)}: "
                 "add its host to tools.mcp_allowed_hosts in the settings of Dragoman",
                 declared.path,
             )
-        return await self._connected(declared)
+        key = declared.label, declared.url, tuple(sorted(_sent_headers(declared.headers).items()))
+        named = self._reserve(key, declared)
+        try:
+            yield named.server
+        finally:
+            self._release(key, named)
 
-    async def _connected(self, declared: RemoteServer) -> McpServer:
-        key = declared.url, tuple(sorted(declared.headers.items()))
-        server = self._named.pop(key, None)
-        if server is None:
-            config = McpServerConfig(url=declared.url, headers=dict(declared.headers))
+    def _of_settings(self, declared: RemoteServer, *, is_internal: bool) -> McpServer:
+        name = declared.url.removeprefix(_OF_SETTINGS) or declared.label
+        served = self._servers.by_name if is_internal else self._servers.served()
+        server = served.get(name)
+        if server is not None:
+            return server
+        if name in self._servers.by_name:
+            raise RequestError(
+                f"requests may not use the MCP server {quote(name)}: set mcp.{name}.serve = true in the settings of "
+                "Dragoman",
+                declared.path,
+            )
+        raise RequestError(
+            f"expected the URL of an MCP server, got the name {quote(name)}{nearest(name, served)}", declared.path
+        )
+
+    def _is_allowed(self, url: str) -> bool:
+        if not url.startswith(("http://", "https://")):
+            return False
+        host, port = _address(url)
+        port = port or _DEFAULT_PORTS[urlsplit(url).scheme]
+        return bool(host) and not self._allowed.isdisjoint({(host, None), (host, port)})
+
+    def _reserve(self, key: _Key, declared: RemoteServer) -> _Named:
+        named = self._named.pop(key, None)
+        if named is None:
+            config = McpServerConfig(url=declared.url, headers=_sent_headers(declared.headers))
             try:
-                server = McpServer(declared.label, config)
+                named = _Named(McpServer(declared.label, config))
             except ConfigError as error:
                 raise RequestError(error.message, declared.path) from None
-        self._named[key] = server
-        for other in [key for key, each in self._named.items() if each.is_idle][: len(self._named) - _MAX_SERVERS]:
-            await self._named.pop(other).close()
-        return server
+        named.users += 1
+        if named.closing is not None:
+            named.closing.cancel()
+        self._named[key] = named
+        unused = [other for other, each in self._named.items() if not each.users]
+        for other in unused[: max(0, len(self._named) - _MAX_SERVERS)]:
+            self._close(other)
+        return named
+
+    def _release(self, key: _Key, named: _Named) -> None:
+        named.users -= 1
+        if not named.users and self._named.get(key) is named:
+            named.closing = asyncio.get_running_loop().call_later(self._idle_s, self._close, key)
+
+    def _close(self, key: _Key) -> None:
+        """Closes a connection in the background, so that no request waits for it."""
+        named = self._named.pop(key)
+        if named.closing is not None:
+            named.closing.cancel()
+        task = asyncio.create_task(named.server.close())
+        self._closing.add(task)
+        task.add_done_callback(self._closing.discard)
+
+
+def _address(text: str) -> tuple[str, int | None]:
+    """Returns the host and the port of a URL or an address; None: it has no port."""
+    host = host_name(text)
+    if text.count(":") > 1 and "[" not in text and "/" not in text:
+        return host, None  # an IPv6 address
+    try:
+        return host, urlsplit(text if "//" in text else f"//{text}").port
+    except ValueError:
+        return "", None
+
+
+def _sent_headers(declared: Mapping[str, str]) -> dict[str, str]:
+    """Returns the headers without those that say where and how a request is sent, which are the gateway's."""
+    names = {name: name.strip().lower() for name in declared}
+    return {
+        name: value
+        for name, value in declared.items()
+        if names[name] not in _REJECTED_HEADERS and not names[name].startswith(_REJECTED_PREFIXES)
+    }

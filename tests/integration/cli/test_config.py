@@ -195,12 +195,14 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
     file.parent.mkdir(parents=True)
     file.write_text(
         '[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[model_aliases]\ngpt-4o = "smollm2-135m"\n'
+        '[mcp.search]\nurl = "https://search.example.com/mcp?key=very-secret-3"\n'
     )
     file.chmod(0o600)
     done = check(tmp_path, "--all", "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
     assert done.returncode == 0
     lines = done.stdout.splitlines()
     assert f"# server.api_keys: 2 not shown  # {file}" in lines
+    assert "# mcp.search.url: not shown" in done.stdout
     assert "server.port = 9000  # command line" in lines
     assert "embedded.max_queue = 3  # DRAGOMAN_EMBEDDED_MAX_QUEUE" in lines
     assert lines[-1] == "# the settings are valid"

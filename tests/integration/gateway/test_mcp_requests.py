@@ -1,5 +1,6 @@
 """MCP servers that requests declare, run by the gateway: real servers, in the vendors' items and blocks."""
 
+import asyncio
 import json
 import subprocess
 import sys
@@ -15,10 +16,14 @@ from pydantic import TypeAdapter
 from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.mcp_client import server
 from dragoman.mcp_client.pool import McpServers
 from dragoman.redaction.redact import Redactor
+from dragoman.tool_executors import mcp_servers
 from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
+from dragoman.vendor_tools.remote import RemoteServer
+from dragoman.vendor_tools.tool import VendorTool
 from support.mcp_servers import http_server, stdio
 from support.scenarios import call
 from support.vendor_tools import EXTRA, FUNCTION, QUESTION, asking, blocks, body, items, scripted, whole
@@ -102,15 +107,51 @@ async def test_server_of_an_allowed_host() -> None:
         ({"server_url": "https://evil.example/mcp"}, "may not connect to the MCP server 'evil.example'"),
         ({"server_url": "file:///etc/passwd"}, "may not connect to the MCP server"),
         ({"server_label": "book"}, "got the name 'book'; did you mean 'books'?"),
+        ({"server_url": "http://127.0.0.1:9000/mcp"}, "may not connect to the MCP server '127.0.0.1'"),
         ({"connector_id": "connector_gmail"}, "connectors are run by the API's vendor only"),
     ],
 )
 @each_stream
 async def test_other_servers_are_rejected(stream: bool, fields: dict[str, str], problem: str) -> None:
-    async with client(asked=[]) as http:
+    async with client(asked=[], hosts=("127.0.0.1:1",)) as http:
         answer = await http.post("/v1/responses", json=body("openai_responses", stream, tools=[{**BOOKS, **fields}]))
     assert answer.status_code == 400
     assert problem in answer.json()["error"]["message"]
+
+
+async def test_server_that_is_not_served_is_rejected() -> None:
+    async with client(asked=[], serve=False) as http:
+        answer = await http.post("/v1/responses", json=body("openai_responses", False, tools=[BOOKS]))
+    assert answer.status_code == 400
+    assert "set mcp.books.serve = true" in answer.json()["error"]["message"]
+
+
+async def test_declared_headers_do_not_change_where_a_request_goes() -> None:
+    asked: list[v.Request] = []
+    rounds = (call(0, "books__header", field="host"), call(0, "books__header", field="x-team"), ANSWER)
+    async with http_server() as url, client(*rounds, asked=asked, hosts=(url,)) as http:
+        headers = {"Host": "admin.internal", "X-Forwarded-For": "10.0.0.1", "x-team": "a"}
+        (_, host, team, _), _ = await items(http, False, tools=[{**BOOKS, "server_url": url, "headers": headers}])
+    assert (host["output"], team["output"]) == (url.split("/")[2], "a")
+
+
+def named(url: str, label: str = "books") -> VendorTool:
+    return VendorTool("mcp", label, "", server=RemoteServer(label, url, "tools[0]"))
+
+
+async def test_connections_of_requests_are_limited_and_closed_when_idle(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(mcp_servers, "_MAX_SERVERS", 2)
+    async with http_server() as url:
+        executor = mcp_servers.McpServersExecutor(McpServers({}, {}), ["127.0.0.1"], idle_s=0.0)
+        labels = [f"l{n}" for n in range(6)]
+        listed = await asyncio.gather(*(executor.list_tools(named(url, label)) for label in labels))
+        assert [each.error for each in listed] == [None] * 6
+        async with asyncio.timeout(30):
+            while executor.open_connections:
+                await asyncio.sleep(0)
+        assert (await executor.list_tools(named(url, "l0"))).error is None
+        await executor.close()
+        assert executor.open_connections == 0
 
 
 async def test_failed_call_and_crash_are_errors_that_name_the_server() -> None:
@@ -282,9 +323,12 @@ async def test_messages_client_may_not_name_other_hosts() -> None:
 
 @each_stream
 @pytest.mark.parametrize("dialect", ["anthropic_messages", "openai_chat", "openai_responses"])
-async def test_offered_tools_are_hidden_from_the_client(stream: bool, dialect: str) -> None:
+async def test_offered_tools_are_hidden_from_the_client(
+    stream: bool, dialect: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(server, "_SOON_S", 60.0)
     asked: list[v.Request] = []
-    async with client(ADD, ANSWER, asked=asked, offer_to=("m*",)) as http:
+    async with client(ADD, ANSWER, asked=asked, offer_to=("m*",), serve=False) as http:
         reply = await whole(http, dialect, body(dialect, stream))
     text = json.dumps(reply)
     assert "Done." in text

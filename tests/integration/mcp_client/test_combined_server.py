@@ -1,13 +1,32 @@
 """`dragoman mcp` with the SDK's client: the tools of two real servers as one."""
 
+import asyncio
 import json
+import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from mcp import Client, StdioServerParameters
 
 from support.mcp_servers import COMMAND, OLD_COMMAND
+
+STAYS = f"runpy.run_path({OLD_COMMAND[1]!r}, run_name='__main__'); signal.sigwait([signal.SIGINT])"
+"""Serves, and stays when standard input ends."""
+HANDSHAKE: list[dict[str, Any]] = [
+    {
+        "id": 1,
+        "method": "initialize",
+        "params": {
+            "protocolVersion": "2025-06-18",
+            "capabilities": {},
+            "clientInfo": {"name": "test", "version": "1"},
+        },
+    },
+    {"method": "notifications/initialized"},
+    {"id": 2, "method": "tools/list"},
+]
 
 
 def parameters(tmp_path: Path, *servers: tuple[str, tuple[str, ...]]) -> StdioServerParameters:
@@ -31,3 +50,22 @@ async def test_serves_all_tools_as_one(tmp_path: Path, mode: str) -> None:
         for name in ("books__crash", "broken__x", "none__x", "x"):
             assert (await client.call_tool(name, {})).is_error
         assert not (await client.call_tool("books__add", {"a": 2, "b": 3})).is_error
+
+
+async def test_programs_end_at_sigterm(tmp_path: Path) -> None:
+    started = tmp_path / "pid"
+    code = f"import os; open({str(started)!r}, 'w').write(str(os.getpid())); {STAYS}"
+    server = parameters(tmp_path, ("stays", (sys.executable, "-c", f"import runpy, signal; {code}")))
+    process = await asyncio.create_subprocess_exec(
+        server.command, *server.args, stdin=asyncio.subprocess.PIPE, stdout=asyncio.subprocess.PIPE
+    )
+    assert process.stdin is not None
+    assert process.stdout is not None
+    for message in HANDSHAKE:
+        process.stdin.write(json.dumps({"jsonrpc": "2.0", **message}).encode() + b"\n")
+    while "greet" not in (await process.stdout.readline()).decode():
+        pass
+    process.terminate()
+    assert await process.wait() == 0
+    with pytest.raises(ProcessLookupError):
+        os.kill(int(started.read_text()), 0)

@@ -96,3 +96,13 @@ def test_no_format_writes_control_characters() -> None:
     for log_format in ("json", "text"):
         (line,) = written(log_format, of_library())
         assert line.isprintable()
+
+
+@pytest.mark.parametrize("name", ["httpx2", "httpcore2.http11", "mcp.client.streamable_http", "client"])
+def test_libraries_that_log_content_are_silent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    for silent in _log_format.SILENT:
+        monkeypatch.setattr(logging.getLogger(silent), "level", logging.DEBUG)
+    _log_format.silence_libraries()
+    assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
+    for silent in _log_format.SILENT:
+        logging.getLogger(silent).setLevel(logging.NOTSET)

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from dragoman import compose
 from dragoman import config as settings
+from dragoman.cli import _log_format
 from dragoman.cli._common import require_extras
 from dragoman.core.errors import ConfigError
 from dragoman.mcp_client.pool import McpServers
@@ -18,7 +19,7 @@ _EXAMPLES = """
       dragoman mcp --config tools.toml                 use another settings file
 
     exit status:
-      0  standard input ended
+      0  standard input ended, or SIGTERM
       2  the settings are wrong, or have no [mcp.NAME]
 """
 
@@ -37,7 +38,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
 
 
 def run(args: argparse.Namespace) -> int:
-    """Serves until standard input ends.
+    """Serves until standard input ends or SIGTERM arrives.
 
     Raises: ConfigError: the settings are wrong, or name no server.
     """
@@ -48,5 +49,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"expected MCP servers in the settings, [mcp.NAME], got none - in {path or 'the defaults'}")
     from dragoman.mcp_client.combined_server import serve_stdio
 
+    _log_format.silence_libraries()
     asyncio.run(serve_stdio(McpServers(config.mcp)))
     return 0
