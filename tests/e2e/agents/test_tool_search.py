@@ -30,7 +30,7 @@ def options(home: Path) -> list[str]:
 
 
 def calling(*calls: tuple[str, dict[str, str]], asked: list[v.Request]) -> Script:
-    """A model that makes these calls in turn after the last prompt, then repeats the last result."""
+    """A model that makes these calls in turn, then repeats the last result."""
 
     async def play(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
         asked.append(request)
