@@ -37,20 +37,22 @@ class Real(NamedTuple):
 
 
 @contextlib.contextmanager
-def llama_server(template: Path | None = None, *, reads: bool = True, model: str = SMALL) -> Iterator[str]:
+def llama_server(
+    template: Path | None = None, *, reads: bool = True, model: str = SMALL, context: int = 4096
+) -> Iterator[str]:
     """The URL of llama.cpp's server, which starts within seconds, with one slot.
 
     It has this chat template or the model's own one without tools; unless it `reads` calls, they stay in the text.
     """
-    args = (str(weights.find_weights(model)), "4096", str(template or ""), *([] if reads else ["pure"]))
+    args = (str(weights.find_weights(model)), str(context), str(template or ""), *([] if reads else ["pure"]))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
         yield until(lambda: first_url(server, log), "llama-server's URL", START_S) or ""
 
 
 @contextlib.contextmanager
-def llama(mode: str) -> Iterator[Real]:
+def llama(mode: str, context: int = 4096) -> Iterator[Real]:
     """llama.cpp's server."""
-    with llama_server(None if mode == "prompt" else HERMES, reads=mode != "parse") as url:
+    with llama_server(None if mode == "prompt" else HERMES, reads=mode != "parse", context=context) as url:
         yield Real(f"{url}/v1", "smollm2")
 
 
