@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from dragoman import dialects
 from dragoman.backends.http.passthrough import HttpPassthrough
+from dragoman.backends.http.upstream_response import ObservedResponse, ResponseBody
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -47,16 +48,23 @@ def request(dialect: Dialect, *, streams: bool = True, usage: bool = True) -> v.
 def pass_through(dialect: Dialect, parts: Sequence[bytes], asked: v.Request, name: str = "m") -> PassthroughResult:
     """The result of the passthrough for a response that arrives in these parts."""
 
-    async def post(body: bytes) -> AsyncGenerator[bytes, None]:
+    async def pieces() -> AsyncGenerator[bytes, None]:
         for part in parts:
             yield part
 
+    async def post(body: bytes) -> ResponseBody:
+        return ObservedResponse(pieces(), {})
+
     async def run() -> PassthroughResult:
         assert dialect.passthrough is not None
-        relay = HttpPassthrough(dialect, dialect.passthrough, asked, b'{"model":"m"}', name, TURN, post)
+        relay = HttpPassthrough(dialect, dialect.passthrough, asked, b'{"model":"m"}', name, TURN, post, _unchanged)
         return PassthroughResult([piece async for piece in relay.stream()], list(relay.drain_events()))
 
     return asyncio.run(run())
+
+
+def _unchanged(error: DragomanError) -> DragomanError:
+    return error
 
 
 def read(dialect: Dialect, data: bytes, asked: v.Request) -> list[ev.AnyEvent]:

@@ -39,7 +39,7 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
-from dragoman.core.identifiers import NewId, random_id
+from dragoman.core.identifiers import ANY_STRING, NewId, ToolNameMap, random_id
 from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Fields
@@ -172,9 +172,12 @@ class CallAssembler:
             return self._reader.close() if self._reader else []
         return [*self._reader.feed(_DONE), *self._reader.close()]
 
+    def _names(self) -> ToolNameMap:
+        return ToolNameMap((tool.name for tool in self._request.tools), ANY_STRING)
+
     def _open_reader(self, api: str) -> "ResponseReader | _CallPieces":
         if not api:
-            return _CallPieces(ToolCallAssembler(self._context, "", (tool.name for tool in self._request.tools)))
+            return _CallPieces(ToolCallAssembler(self._context, "", self._names))
         return dialects.get(api).reader(replace(self._request, dialect=api), self._context)
 
 

@@ -21,7 +21,7 @@ import binascii
 import hashlib
 import re
 import secrets
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -55,10 +55,15 @@ class ToolNameMap:
 
     def __init__(self, offered: Iterable[str], legal: re.Pattern[str]) -> None:
         self._legal = legal
+        names = list(offered)
         self._sent_names: dict[str, str] = {}
-        self._original_names: dict[str, str] = {}
+        self._original_names = self._sent_names
+        if all(map(legal.fullmatch, names)):  # the most frequent case
+            self._sent_names.update(zip(names, names, strict=True))
+            return
+        self._original_names = {}
         # Valid names are assigned first, so that they are not changed.
-        for name in sorted(offered, key=lambda name: not legal.fullmatch(name)):
+        for name in sorted(names, key=lambda name: not legal.fullmatch(name)):
             sent = self._spelled(name)
             digits = _DIGITS
             while self._original_names.get(sent, name) != name:
@@ -70,11 +75,16 @@ class ToolNameMap:
         """Returns the server's name of a tool; also for tools that are no longer offered."""
         return self._sent_names.get(name) or self._spelled(name)
 
+    @property
+    def is_identity(self) -> bool:
+        """Whether all tools keep their names."""
+        return self._sent_names is self._original_names
+
     def back(self, name: str) -> str:
         """Returns the client's name of a tool; unknown names are returned unchanged."""
         return self._original_names.get(name, name)
 
-    def offered(self) -> Iterable[str]:
+    def offered(self) -> Collection[str]:
         """Returns the server's names of all tools."""
         return self._original_names.keys()
 

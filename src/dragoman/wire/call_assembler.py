@@ -1,6 +1,6 @@
 """Assembles tool calls from the chunks of an upstream server's response, and emits the response's events in order.
 
-    out = ToolCallAssembler(ExchangeContext("1", 0, new_id), "some-model", ["weather"])
+    out = ToolCallAssembler(ExchangeContext("1", 0, new_id), "some-model", lambda: ToolNameMap(["weather"], NAME_FORM))
     out.start()
     out.call(0, "call_1", "weather", '{"city":')
     out.call(0, "", "", '"Bern"}')
@@ -19,8 +19,7 @@ while a call is open wait until the call's JSON has ended; all other chunks are 
   have arrived and it is not merely the beginning of a tool's name. A chunk that repeats the name is dropped.
 - Missing arguments and `null` become `{}`; an object inside a JSON string or a code fence is extracted.
 - JSON errors in arguments are repaired (text/json_repairs.py).
-- An id is the server's own, in characters that every API accepts; a missing or repeated id is replaced by a generated
-  one.
+- An id is the server's own, in characters that every API accepts; a missing or repeated one is generated.
 """
 
 from collections import deque
@@ -46,7 +45,7 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.identifiers import valid_call_id
+from dragoman.core.identifiers import ANY_STRING, ToolNameMap, valid_call_id
 from dragoman.core.messages import FinishReason, Usage
 from dragoman.core.response_details import SERVICE
 from dragoman.text.json_repairs import ALL_REPAIRS, repair_warning
@@ -122,7 +121,6 @@ class ToolCallAssembler:
 
     __slots__ = (
         *(
-            "_original_name",
             "_by_id",
             "_by_key",
             "_facts",
@@ -132,18 +130,17 @@ class ToolCallAssembler:
             "_model",
             "_nameless",
             "_out",
-            "_queue",
         ),
-        *("_reported_broken", "_tools", "_context", "_list_used", "_used", "calls", "halves", "phase"),
+        *("_queue", "_reported_broken", "_names", "_tools", "_context", "_list_names", "_list_used", "_used"),
+        *("calls", "halves", "phase"),
     )
 
     def __init__(
         self,
         context: ExchangeContext,
         model: str,
-        tools: Iterable[str] = (),
+        names: Callable[[], ToolNameMap] = lambda: ToolNameMap((), ANY_STRING),
         *,
-        original_name: Callable[[str], str] = str,
         used: Callable[[], Iterable[str]] = tuple,
     ) -> None:
         """Creates an assembler.
@@ -151,15 +148,14 @@ class ToolCallAssembler:
         Args:
             context: Id, time and id generator of the exchange.
             model: The client's name of the model.
-            tools: Tool names as the server knows them.
-            original_name: Converts a server's tool name to the client's.
+            names: Returns the names of the offered tools; called at the first call.
             used: Returns the call ids that must not be used again; called at the first call.
         """
         self.phase = "new"
         """`new`, `open` or `ended`; chunks after the end are ignored."""
         self.calls = 0
         """Number of calls announced by ToolCallStart."""
-        self._context, self._model, self._tools = context, model, frozenset(tools)
+        self._context, self._model = context, model
         self._out: list[AnyEvent] = []
         self._queue: deque[_Call | AnyEvent] = deque()
         self._by_key: dict[int, _Call] = {}
@@ -168,10 +164,11 @@ class ToolCallAssembler:
         self._list_used = used
         self._used: set[str] = set()
         self._reported_dropped: set[str] = set()
-        self._original_name = original_name
-        self._enabled_repairs = (
-            ALL_REPAIRS.difference(context.disabled_repairs) if context.disabled_repairs else ALL_REPAIRS
-        )
+        self._list_names = names
+        self._names: ToolNameMap | None = None
+        self._tools: Collection[str] = ()
+        disabled = context.disabled_repairs
+        self._enabled_repairs = ALL_REPAIRS.difference(disabled) if disabled else ALL_REPAIRS
         self.halves = SurrogateJoiner()
         """Joins characters that the server split between two chunks."""
         self._facts: dict[str, str] = {}
@@ -352,6 +349,9 @@ class ToolCallAssembler:
         if call is None and key is None and not (is_new_call and name):
             call = self._last
         if call is None or (is_new_call and name and call.complete) or self._is_another(call, id, name, arguments):
+            if self._names is None:
+                self._names = self._list_names()
+                self._tools = self._names.offered()
             call = _Call(id, self._enabled_repairs)
             self._queue.append(call)
         if key is not None:
@@ -424,7 +424,7 @@ class ToolCallAssembler:
             id = f"call_{self._context.new_id()}"
         self._used.add(id)
         call.index, self.calls = self.calls, self.calls + 1
-        self._out.append(ToolCallStart(call.index, id, self._original_name(call.name)))
+        self._out.append(ToolCallStart(call.index, id, self._names.back(call.name) if self._names else call.name))
 
     def _end(self, call: _Call, cut: bool) -> None:
         raw = "".join(call.raw)

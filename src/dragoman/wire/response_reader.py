@@ -42,13 +42,14 @@ def new_assembler(
         dialect: Name of the server's API.
         legal: Tool names that the API accepts.
     """
-    if not request.tools:
-        return ToolCallAssembler(context, request.model, used=partial(call_ids, request))
     form = ANY_STRING if request.dialect == dialect else legal
-    names = ToolNameMap((tool.name for tool in request.tools if tool.name), form)
     return ToolCallAssembler(
-        context, request.model, names.offered(), original_name=names.back, used=partial(call_ids, request)
+        context, request.model, partial(_tool_names, request, form), used=partial(call_ids, request)
     )
+
+
+def _tool_names(request: Request, form: re.Pattern[str]) -> ToolNameMap:
+    return ToolNameMap((tool.name for tool in request.tools if tool.name), form)
 
 
 DECODE_ERRORS: Final = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)

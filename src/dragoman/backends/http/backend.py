@@ -14,7 +14,6 @@ requests, and `connection` handles transport failures.
 import asyncio
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
 from functools import partial
 from time import perf_counter
 from typing import Final
@@ -26,13 +25,14 @@ from dragoman import dialects
 from dragoman.backends import conversion_time
 from dragoman.backends.http.auto_mode import AutoMode
 from dragoman.backends.http.config import HttpConfig
-from dragoman.backends.http.connection import UpstreamConnection, drain
+from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_list import ModelDetails, ModelList
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
+from dragoman.backends.http.upstream_response import ObservedResponse, ResponseBody, drain
 from dragoman.backends.shared_state import SharedState
 from dragoman.backends.text_mode.verbatim_history import ReplyStore
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
@@ -48,7 +48,6 @@ from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.wire.dialect import Dialect, TokenCounting
-from dragoman.wire.response_headers import client_headers
 
 log = logging.getLogger("dragoman.backends.http")
 
@@ -65,10 +64,9 @@ class _OpenedResponse(msgspec.Struct, frozen=True):
     plan: RequestPlan
     """The plan of the request that the server accepted."""
     pipeline: ResponsePipeline
-    pieces: AsyncGenerator[bytes, None]
-    """The rest of its body, as it arrives."""
-    first: bytes | None
-    """The first piece; None: the body is empty."""
+    body: ResponseBody
+    first: bytes
+    """The first piece of its body; empty: the body is empty."""
 
 
 class HttpBackend(Backend):
@@ -229,17 +227,9 @@ class HttpBackend(Backend):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
-        head: dict[str, str] = {}
+        post = partial(self._post, context, self._dialect.path, headers=self._request_headers(request))
         clean = self._connection.secret_values.clean_error
-        post = partial(
-            self._connection.stream_post,
-            self._dialect.path,
-            headers=self._request_headers(request),
-            on_headers=head.update,
-        )
-        return HttpPassthrough(
-            self._dialect, passthrough, request, body, name, context, post, clean, lambda: client_headers(head)
-        )
+        return HttpPassthrough(self._dialect, passthrough, request, body, name, context, post, clean)
 
     def compacts(self, request: Request) -> bool:
         """Returns whether the server compacts conversations itself, as OpenAI's does; see `Backend`."""
@@ -297,20 +287,21 @@ class HttpBackend(Backend):
         opened = await self._open(request, context, spent)
         response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
         broken: BackendUnavailableError | None = None
-        async with aclosing(opened.pieces) as pieces:
-            try:
-                while piece is not None:
-                    began_s = perf_counter()
-                    events = response.feed(piece)
-                    spent.seconds += perf_counter() - began_s
-                    if stages.ended and not stages.finished:
-                        await drain(pieces)
-                    if events:
-                        self._observe(request.model, events)
-                        yield events
-                    piece = None if stages.finished else await anext(pieces, None)
-            except BackendUnavailableError as error:
-                broken = error
+        try:
+            while piece:
+                began_s = perf_counter()
+                events = response.feed(piece)
+                spent.seconds += perf_counter() - began_s
+                if stages.ended and not stages.finished:
+                    await drain(opened.body)
+                if events:
+                    self._observe(request.model, events)
+                    yield events
+                piece = b"" if stages.finished else await opened.body.read()
+        except BackendUnavailableError as error:
+            broken = error
+        finally:
+            await opened.body.close()
         last = response.close()
         lacks_only_end = bool(last) and isinstance(last[-1], Finish)
         if broken is not None and not lacks_only_end:
@@ -338,20 +329,32 @@ class HttpBackend(Backend):
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
         for left in reversed(range(_MAX_ATTEMPTS)):
-            head: dict[str, str] = {}
-            pipeline = self._responses.open(plan, context, head)
-            sent = self._connection.stream_post(
-                plan.path, plan.upstream.body, self._request_headers(plan.request), on_headers=head.update
-            )
-            pieces = context.wrap_model_output(plan.path, plan.upstream.body, sent)
             try:
-                return _OpenedResponse(plan, pipeline, pieces, await anext(pieces, None))
+                return await self._send(plan, context)
             except UpstreamError as error:
                 changed = await off_loop(in_thread, self._planner.plan_without, plan, error) if left else None
                 if changed is None:
                     raise
                 plan = changed
         raise AssertionError("the last attempt returns or raises")
+
+    async def _send(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
+        """Sends the request of this plan and waits for the first bytes of its response."""
+        body = await self._post(context, plan.path, plan.upstream.body, self._request_headers(plan.request))
+        try:
+            pipeline = self._responses.open(plan, context, body.headers)
+            return _OpenedResponse(plan, pipeline, body, await body.read())
+        except BaseException:
+            await body.close()
+            raise
+
+    async def _post(self, context: ExchangeContext, path: str, body: bytes, headers: Mapping[str, str]) -> ResponseBody:
+        """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
+        if context.observer is None:
+            return await self._connection.open(path, body, headers)
+        head: dict[str, str] = {}
+        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update)
+        return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:
         """Returns the tool mode for a request to this model that is about to be sent."""

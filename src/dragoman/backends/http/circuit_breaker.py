@@ -81,7 +81,7 @@ class CircuitBreaker:
         message = f"{self._name} failed {self._state.failures} times in a row and gets no requests for a while"
         raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
 
-    def guard(self) -> "_Guarded":
+    def guard(self) -> "GuardedRequest":
         """Returns a context manager that counts the outcome of the request made in its block; call the function that it
         returns at the first byte of the response.
 
@@ -91,7 +91,7 @@ class CircuitBreaker:
         Raises:
             BackendUnavailableError: the breaker is open.
         """
-        return _Guarded(self)
+        return GuardedRequest(self)
 
     def begin(self) -> float | None:
         """Begins a request; returns its trial, or None while the breaker is closed."""
@@ -125,7 +125,7 @@ class CircuitBreaker:
                 self._state.failures = min(self._state.failures, limit)
 
 
-class _Guarded:
+class GuardedRequest:
     """One request; a class, as a generator would cost three times as much."""
 
     __slots__ = ("_breaker", "_succeeded", "_trial")
@@ -134,18 +134,26 @@ class _Guarded:
         self._breaker = breaker
         self._succeeded = False
 
-    def __enter__(self) -> Callable[[], None]:
+    def begin(self) -> Callable[[], None]:
+        """Begins the request; see `CircuitBreaker.guard`."""
         self._trial = self._breaker.begin()
-        return self._on_first_byte
+        return self.on_first_byte
 
-    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+    def on_first_byte(self) -> None:
+        """Counts the first byte of the response."""
+        self._succeeded = True
+        self._breaker.limit_failures(FAILURE_THRESHOLD - 1)
+
+    def end(self, error: BaseException | None) -> None:
+        """Counts the outcome: an error, or None if the response was read to its end."""
         failed = isinstance(error, DragomanError) and _is_failure(error)
         succeeded = self._succeeded or error is None or isinstance(error, DragomanError)
         self._breaker.end(self._trial, succeeded=succeeded, failed=failed)
 
-    def _on_first_byte(self) -> None:
-        self._succeeded = True
-        self._breaker.limit_failures(FAILURE_THRESHOLD - 1)
+    __enter__ = begin
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.end(error)
 
 
 def _is_failure(error: DragomanError) -> bool:

@@ -6,7 +6,7 @@
 Failed requests are retried (`retry`) only before the first byte.
 
 Any byte is a sign of life, also a comment of the server's; a broken connection is reported at once. Each of these steps
-can be cancelled: closing the generator closes the connection.
+can be cancelled: closing the response closes the connection.
 
 `client` is the HTTP client, `proxy` selects the proxy.
 """
@@ -17,7 +17,6 @@ import os
 import random
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from typing import Final, NamedTuple
 from urllib.parse import urlsplit
@@ -38,6 +37,7 @@ from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
 from dragoman.backends.http.retry import AttemptFailed
+from dragoman.backends.http.upstream_response import UpstreamResponse
 from dragoman.backends.shared_state import SharedState
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -57,11 +57,6 @@ RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Limit of a short response's body: far more than the largest list of models."""
 REQUEST_TIMEOUT_S: Final = 5.0
 """Timeout of requests for metadata, such as the list of models, which must not delay anything else."""
-
-_DRAIN_TIMEOUT_S: Final = 0.25
-"""How long to wait for the end of the HTTP body after the last event; a new connection over the network takes about as
-long.
-"""
 
 
 class HttpResponse(NamedTuple):
@@ -150,27 +145,45 @@ class UpstreamConnection:
             UpstreamTimeoutError: the server sent nothing for too long.
             QueueFullError: the queue for a slot is full.
         """
-        self._breaker.ensure_closed()
-        async with self._limiter.acquire():
-            once = is_trial or self._breaker.state != "closed"  # no retries for a server that has failed so often
-            with nullcontext(_ignore_first_byte) if is_trial else self._breaker.guard() as on_first_byte:
-                retries = 0 if once else self._config.max_retries
-                response = await self._send_with_retries(path, body, headers, retries)
-                has_started = False
-                try:
-                    on_headers(response.headers)
-                    read = response.read
-                    if piece := await read():
-                        has_started = True
-                        on_first_byte()
-                        response.set_read_timeout(self._config.idle_timeout_s)
-                    while piece:
-                        yield piece
-                        piece = await read()
-                except HttpError as e:
-                    raise self._connection_error(e, has_started=has_started) from None
-                finally:
-                    response.close()
+        response = await self.open(path, body, headers, is_trial=is_trial)
+        try:
+            on_headers(response.headers)
+            while piece := await response.read():
+                yield piece
+        finally:
+            await response.close()
+
+    async def open(
+        self, path: str, body: bytes, headers: Mapping[str, str], *, is_trial: bool = False
+    ) -> UpstreamResponse:
+        """Sends a POST and returns its response once the head has arrived; close it in any case.
+
+        Args:
+            path: path of the API, such as `/v1/chat/completions`.
+            body: JSON.
+            headers: headers of this request alone.
+            is_trial: see `stream_post`.
+
+        Raises:
+            RemoteError: see `stream_post`; also raised by `read` of the response.
+            QueueFullError: the queue for a slot is full.
+        """
+        breaker, limiter = self._breaker, self._limiter
+        breaker.ensure_closed()
+        slot = await limiter.begin(False)
+        guarded = None
+        try:
+            once = is_trial or breaker.state != "closed"  # no retries for a server that has failed so often
+            if not is_trial:
+                (request := breaker.guard()).begin()
+                guarded = request
+            response = await self._send_with_retries(path, body, headers, 0 if once else self._config.max_retries)
+        except BaseException as error:
+            if guarded is not None:
+                guarded.end(error)
+            limiter.end(*slot)
+            raise
+        return UpstreamResponse(response, guarded, limiter, slot, self._connection_error, self._config.idle_timeout_s)
 
     async def request(
         self,
@@ -271,7 +284,7 @@ class UpstreamConnection:
                 response.close()
         except (HttpError, TimeoutError) as e:
             raise AttemptFailed(
-                self._connection_error(e, has_started=False),
+                self._connection_error(e, False),
                 connection_closed=isinstance(e, RemoteDisconnected),
                 permanent=isinstance(e, LocalProtocolError),
             ) from None
@@ -284,7 +297,7 @@ class UpstreamConnection:
         error = self.secret_values.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")
 
-    def _connection_error(self, error: Exception, *, has_started: bool) -> RemoteError:
+    def _connection_error(self, error: Exception, has_started: bool) -> RemoteError:
         """Returns the error for a transport failure, with the setting that applies."""
         config = self._config
         match error:
@@ -334,15 +347,3 @@ def _os_error_reason(error: OSError) -> str:
             return os.strerror(number)
         case _:
             return error.strerror or type(error).__name__
-
-
-async def drain(pieces: AsyncGenerator[bytes, None]) -> None:
-    """Reads a response to its end after its last event, so that its connection can be reused."""
-    with suppress(TimeoutError, RemoteError):
-        async with asyncio.timeout(_DRAIN_TIMEOUT_S):
-            async for _ in pieces:
-                pass
-
-
-def _ignore_first_byte() -> None:
-    """Takes the place of the circuit breaker's callback for a trial."""

@@ -7,14 +7,13 @@ usage and the finish reason. If the client wants a stream and the response is no
 response is parsed whole.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from contextlib import aclosing
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.backends.http.connection import drain
+from dragoman.backends.http.upstream_response import ResponseBody, drain
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import DragomanError, UpstreamError
@@ -23,13 +22,14 @@ from dragoman.core.messages import Request
 from dragoman.text import json_cursor
 from dragoman.wire.dialect import Dialect
 from dragoman.wire.passthrough import StreamPassthrough, StreamRewriter, replace_model_name
+from dragoman.wire.response_headers import client_headers
 from dragoman.wire.response_reader import BLANK, BODY_STARTS
 
 _BLANK_LIMIT_BYTES: Final = 65_536
 """Limit of blanks before a response: some servers send them while their model thinks."""
 
-Post = Callable[[bytes], AsyncGenerator[bytes, None]]
-"""Sends this body to the server and yields the bytes of the response."""
+Post = Callable[[bytes], Awaitable[ResponseBody]]
+"""Sends this body to the server."""
 
 
 class HttpPassthrough:
@@ -44,8 +44,7 @@ class HttpPassthrough:
         name: str,
         context: ExchangeContext,
         post: Post,
-        clean: Callable[[DragomanError], DragomanError] = lambda error: error,
-        headers: Callable[[], Mapping[str, str]] = dict,
+        clean: Callable[[DragomanError], DragomanError],
     ) -> None:
         """
         Args:
@@ -57,11 +56,12 @@ class HttpPassthrough:
             context: the exchange that this response is part of.
             post: sends a body to the server.
             clean: removes secrets from errors.
-            headers: returns the response headers for Start.
         """
         self._dialect, self._passthrough, self._request, self._post = dialect, passthrough, request, post
         self._context = context
-        self._clean, self._headers = clean, headers
+        self._clean = clean
+        self._headers: Mapping[str, str] = {}
+        """Headers of the server's response."""
         self._name = None if name == request.model else name
         self._hides_usage = request.stream and bool(passthrough.usage_request) and not request.stream_usage
         self.body = self._request_body(body)
@@ -89,34 +89,38 @@ class HttpPassthrough:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields the bytes for the client; see `PassthroughResponse`."""
-        async with aclosing(
-            self._context.wrap_model_output(self._dialect.path, self.body, self._post(self.body))
-        ) as pieces:
-            first_data = await _first_data(pieces)
+        response = await self._post(self.body)
+        try:
+            first_data = await _first_data(response)
+            self._headers = response.headers
             if not self._request.stream or first_data[:1] in BODY_STARTS:
-                yield await self._buffered(first_data, pieces)
+                yield await self._buffered(first_data, response)
                 return
-            rewriter, error = self._rewriter, None
+            rewriter, piece, error = self._rewriter, first_data, None
             try:
-                data = rewriter.feed(first_data)
-                while not rewriter.first:
-                    yield data  # a comment; half of an event is kept back, as it may become an error with its status
-                    data = rewriter.feed(await anext(pieces))
-                self._start(rewriter.first)
-                yield data
-                while not rewriter.finished:
-                    yield rewriter.feed(await anext(pieces))
-                await drain(pieces)
-            except StopAsyncIteration:
-                data = rewriter.close()
-                if rewriter.first and not self._started:
-                    self._start(rewriter.first)
-                yield data
+                while piece and not self._started:
+                    yield self._begin(rewriter.feed(piece))
+                    piece = b"" if rewriter.finished else await response.read()
+                while piece:
+                    yield rewriter.feed(piece)
+                    piece = b"" if rewriter.finished else await response.read()
+                if rewriter.finished:
+                    await drain(response)
+                else:
+                    yield self._begin(rewriter.close())
             except DragomanError as broken:
                 if not self._started:
                     raise
                 error = broken
             yield self._finish(error)
+        finally:
+            await response.close()
+
+    def _begin(self, data: bytes) -> bytes:
+        """Returns the bytes; half of an event is kept back, as it may become an error with its status."""
+        if self._rewriter.first and not self._started:
+            self._start(self._rewriter.first)
+        return data
 
     def _start(self, first: bytes) -> None:
         """
@@ -131,7 +135,7 @@ class HttpPassthrough:
         replace_model_name = self._name or self._request.model
         starts = (event for event in events if isinstance(event, Start))
         self._start_events = tuple(
-            replace(event, model=replace_model_name, headers=self._headers()) for event in starts
+            replace(event, model=replace_model_name, headers=client_headers(self._headers)) for event in starts
         )
         self._pending_events += self._start_events
 
@@ -166,7 +170,7 @@ class HttpPassthrough:
             return b""
         return self.error_event(last.error) if isinstance(last, Failure) else self._passthrough.end_event
 
-    async def _buffered(self, first_data: bytes, pieces: AsyncGenerator[bytes, None]) -> bytes:
+    async def _buffered(self, first_data: bytes, response: ResponseBody) -> bytes:
         """Returns the client's bytes for a response that is parsed whole.
 
         Raises:
@@ -174,13 +178,15 @@ class HttpPassthrough:
         """
         reader = self._dialect.reader(self._request, self._context)
         body, events = bytearray(first_data), reader.feed(first_data)
-        async for piece in pieces:
+        while piece := await response.read():
             body += piece
             events += reader.feed(piece)
             self._raise_failure(events)  # before the rest arrives, as that may be endless
         events += reader.close()
         self._raise_failure(events)
-        self._pending_events += [replace(e, headers=self._headers()) if isinstance(e, Start) else e for e in events]
+        self._pending_events += [
+            replace(e, headers=client_headers(self._headers)) if isinstance(e, Start) else e for e in events
+        ]
         if self._request.stream:
             return b"".join(map(self._dialect.writer(self._request).feed, events))
         if bytes(body.lstrip(BLANK)[:1]) in BODY_STARTS:
@@ -196,14 +202,14 @@ class HttpPassthrough:
             raise self._clean(events[-1].error)
 
 
-async def _first_data(pieces: AsyncGenerator[bytes, None]) -> bytes:
+async def _first_data(response: ResponseBody) -> bytes:
     """Returns the first chunk that is not blank, without leading blanks; empty if there is none.
 
     Raises:
         UpstreamError: there are more than `_BLANK_LIMIT_BYTES` blanks.
     """
     blank = 0
-    async for piece in pieces:
+    while piece := await response.read():
         if first_data := piece.lstrip(BLANK):
             return first_data
         blank += len(piece)

@@ -235,6 +235,10 @@ class LeakDetector:
     def _check_start(self, closed: bool) -> bool:
         """Checks whether the response begins with calls without markers, with reasoning, or as harmony."""
         text = self._buf.lstrip(SPACE)
+        if text[:1] not in _START_CHARS:  # the most frequent case
+            self._buf = text if self._at_boundary else self._buf
+            self._at_start = self._at_boundary = False
+            return True
         bare = tuple(UNTAGGED_READERS) if self._untagged else ()
         beginnings = (*bare, *HARMONY_OPENERS, REASONING_TAGS[0])
         if not closed and any(opener.startswith(text) and opener != text for opener in beginnings):

@@ -116,7 +116,7 @@ def rename_tools(tools: tuple[Tool, ...], form: re.Pattern[str]) -> tuple[tuple[
     """
     names = ToolNameMap((tool.name for tool in tools), form)
     client_names = {name: names.back(name) for name in names.offered()}
-    if all(map(str.__eq__, client_names.keys(), client_names.values())):
+    if names.is_identity:
         return tools, client_names
     return tuple(replace(tool, name=names.sent(tool.name)) for tool in tools), client_names
 
