@@ -5,7 +5,7 @@
 For any backend, the events begin with Start, end with Finish or Failure, name only tools that were offered, and report
 token usage. `_stages` lists what each event passes on its way. If several backends serve the model, failover uses the
 next one when a backend fails before its response has begun. Responses that a client can continue are kept in the
-`ResponseStore`; nothing else outlives its request.
+`ResponseStore`.
 """
 
 import asyncio
