@@ -10,7 +10,7 @@ runs the calls, and `tool_executors` contains the executors.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -331,6 +331,12 @@ class ToolRunObserver(Protocol):
         """
 
 
+def matches_model(patterns: Iterable[str], names: Iterable[str]) -> bool:
+    """Returns whether one of a model's names matches one of the patterns, such as `qwen*`, in any case."""
+    lower = [name.lower() for name in names]
+    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in lower)
+
+
 class ToolExecutor(ABC):
     """Runs the calls of one kind of tool."""
 
@@ -345,8 +351,7 @@ class ToolExecutor(ABC):
 
     def admits(self, *names: str) -> bool:
         """Returns whether a model with one of these names may use it."""
-        patterns = [pattern.lower() for pattern in self.models]
-        return not patterns or any(fnmatchcase(name.lower(), pattern) for name in names for pattern in patterns)
+        return not self.models or matches_model(self.models, names)
 
     def function(self, tool: VendorTool) -> Tool:
         """Returns the declared tool as a function for the model."""
@@ -384,8 +389,8 @@ class ToolServers(ToolExecutor):
         return Tool(tool.name, tool.remote.description, tool.remote.parameters)
 
     @abstractmethod
-    def offered(self, model: str) -> list[VendorTool]:
-        """Returns the servers whose tools this model is offered in every request."""
+    def offered(self, *models: str) -> list[VendorTool]:
+        """Returns the servers whose tools a model of one of these names is offered in every request."""
 
     @abstractmethod
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
