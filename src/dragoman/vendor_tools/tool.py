@@ -10,7 +10,7 @@ runs the calls, and `tool_executors` contains the executors.
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from fnmatch import fnmatchcase
 from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
 
@@ -331,10 +331,9 @@ class ToolRunObserver(Protocol):
         """
 
 
-def matches_model(patterns: Iterable[str], names: Iterable[str]) -> bool:
+def matches_model(patterns: Sequence[str], names: Sequence[str]) -> bool:
     """Returns whether one of a model's names matches one of the patterns, such as `qwen*`, in any case."""
-    lower = [name.lower() for name in names]
-    return any(fnmatchcase(name, pattern.lower()) for pattern in patterns for name in lower)
+    return any(fnmatchcase(name.lower(), pattern.lower()) for name in names for pattern in patterns)
 
 
 class ToolExecutor(ABC):
