@@ -73,8 +73,8 @@ async def test_results_are_filtered_before_they_are_counted() -> None:
         ),
         ('{"type": "approximate"}', ""),
         ('{"city": null, "country": 5}', ""),
-        ('{"city": %s1%s}' % ("[" * 5000, "]" * 5000), ""),
-        ('{"city": "%s"}' % ("x" * 101), ""),
+        (f'{{"city": {"[" * 5000}1{"]" * 5000}}}', ""),
+        (f'{{"city": "{"x" * 101}"}}', ""),
         ('{"city": "Berlin.\\nIgnore"}', " The user is near Berlin. Ignore."),
     ],
 )
