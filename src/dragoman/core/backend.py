@@ -154,6 +154,26 @@ class Backend(ABC):
         """
         return None
 
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns whether `forward` answers at this path of an API that is not translated, such as /v1/embeddings."""
+        return False
+
+    def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the bytes of the response to an untranslated request; called only if `forwards` the path.
+
+        Args:
+            path: The path of the API.
+            body: The request body.
+            headers: The request headers.
+            began: Receives the response headers, before the first bytes.
+
+        Raises:
+            DragomanError: The request is not valid, the server cannot be reached, or responds with an error.
+        """
+        raise NotImplementedError(path)
+
     def compacts(self, request: Request) -> bool:
         """Returns whether the server compacts this conversation itself."""
         return False

@@ -7,9 +7,9 @@ hosts, limits, aliases and `SERVER/model`, concurrency, retries, and failover to
 begun. Only servers of the settings are used, at fixed paths; redirects are not followed.
 """
 
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Final, NamedTuple, Protocol, runtime_checkable
+from typing import Final, NamedTuple
 
 import msgspec
 
@@ -42,26 +42,6 @@ _MAX_USAGE_BYTES: Final = 8 * 1024 * 1024
 _STREAM: Final = "text/event-stream"
 _FORWARDED_HEADERS: Final = ("content-type", "content-disposition", "retry-after")
 """Headers of the upstream response that are sent to the client."""
-
-
-@runtime_checkable
-class SupportsForwarding(Protocol):
-    """A backend whose upstream server accepts untranslated requests."""
-
-    def forward(
-        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
-    ) -> AsyncGenerator[bytes, None]:
-        """Yields the bytes of the upstream response.
-
-        Args:
-            path: the path at the server.
-            body: the request body.
-            headers: the request headers.
-            began: receives the response headers, before the first bytes.
-
-        Raises:
-            RemoteError: the server cannot be reached, or responds with an error.
-        """
 
 
 class _PassthroughRequest(NamedTuple):
@@ -104,12 +84,12 @@ class Passthrough(BaseExchange):
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
             routes = await self._gateway.routes_or_refresh(request)
             backends = [
-                (backend, planned.model) for backend, planned in routes if isinstance(backend, SupportsForwarding)
+                (backend, planned.model) for backend, planned in routes if backend.forwards(self._path, planned.model)
             ]
             if not backends:
                 names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in routes)
-                message = f"model {quote(request.model)} is served by {names}, which has no {self._path}"
-                raise UnsupportedError(f"{message}; ask for a model of an upstream server", "model")
+                message = f"model {quote(request.model)} is served by {names}, which has no {self._path} for it"
+                raise UnsupportedError(f"{message}; ask for a model that has it", "model")
             await self._first_of(backends, outgoing, carried)
 
     def _only_model(self) -> str:
@@ -129,7 +109,6 @@ class Passthrough(BaseExchange):
         for left, (backend, model) in zip(reversed(range(len(backends))), backends, strict=True):
             body = request.named(model) if request.model else request.body
             try:
-                assert isinstance(backend, SupportsForwarding)
                 await self._pass(backend, body, headers)
                 return
             except RemoteError as error:
@@ -149,7 +128,7 @@ class Passthrough(BaseExchange):
             return NotFoundError(message)  # the server's own message may repeat the request, and this one is logged
         return error
 
-    async def _pass(self, backend: SupportsForwarding, body: bytes, headers: Mapping[str, str]) -> None:
+    async def _pass(self, backend: Backend, body: bytes, headers: Mapping[str, str]) -> None:
         fields: dict[str, str] = {}
         async with aclosing(backend.forward(self._path, body, headers, fields.update)) as answer:
             async for piece in answer:

@@ -16,7 +16,7 @@ from dragoman.backends.shared import client
 from dragoman.backends.shared.client import ModelsProcess, SharedBackend
 from dragoman.backends.shared.server import WINDOW, BackendServer
 from dragoman.core import errors
-from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.core.identifiers import random_id
@@ -30,7 +30,7 @@ REQUEST = Request("m", (Message("user", (Text("hi"),)),))
 ID = "0123456789abcdef01234567"
 
 
-class Source:
+class Source(Backend):
     """A backend whose response is a script; every method of a backend, with results that can be recognized."""
 
     def __init__(self, script: Callable[[Request, ExchangeContext], AsyncGenerator[AnyEvent, None]]) -> None:
@@ -80,6 +80,16 @@ class Source:
 
     def secret_values(self) -> Sequence[str]:
         return ("a-secret",)
+
+    def forwards(self, path: str, model: str) -> bool:
+        return (path, model) == ("/v1/rerank", "m")
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        began({"content-type": "text/plain"})
+        yield f"{path} {headers}".encode()
+        yield body
 
 
 class ModelsThread:
@@ -256,6 +266,12 @@ async def test_all_other_methods_reach_backend(tmp_path: Path) -> None:
         assert shared.describe("m") == {"kind": "source", "model": "m"}
         assert shared.request_as_shown(REQUEST) == Request("shown", REQUEST.messages)
         assert list(shared.secret_values()) == ["a-secret"]
+        assert shared.forwards("/v1/rerank", "m")
+        assert not shared.forwards("/v1/embeddings", "m")
+        fields: dict[str, str] = {}
+        pieces = [piece async for piece in shared.forward("/v1/rerank", b"\0\xff", {"a": "b"}, fields.update)]
+        assert b"".join(pieces) == b"/v1/rerank {'a': 'b'}\0\xff"
+        assert fields == {"content-type": "text/plain"}
 
 
 async def test_health_is_updated(tmp_path: Path) -> None:

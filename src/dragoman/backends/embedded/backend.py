@@ -7,8 +7,9 @@ it silently drops tools that the chat template does not support, and ignores `re
 import asyncio
 import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -19,6 +20,7 @@ from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -26,6 +28,7 @@ from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
 from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.document_text import DocumentReader
 from dragoman.backends.text_mode.request import text_reader
 from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
 from dragoman.catalog import models as model_catalog
@@ -36,7 +39,10 @@ from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     DragomanError,
+    RequestError,
+    UnsupportedError,
     UpstreamError,
+    quote,
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
@@ -49,6 +55,21 @@ log = logging.getLogger("dragoman.embedded")
 
 CONTEXT_WINDOW: Final = 8192
 """Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
+
+
+def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
+    return EngineSettings(
+        path=path,
+        context_window=context_window,
+        max_concurrency=config.max_concurrency,
+        max_queue=config.max_queue,
+        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
+        reading_threads=config.threads or os.cpu_count() or 1,
+        memory_limit_mb=config.memory_limit_mb,
+        load_timeout_s=config.load_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+        projector=projector,
+    )
 
 
 class EmbeddedBackend(Backend):
@@ -97,22 +118,16 @@ class EmbeddedBackend(Backend):
         self._budget = Budget(0, config.tools)
         self.tokens_per_s = 0.0
         """Measured speed of reading prompts; 0: not measured."""
+        projector = find_projector(path, config)
+        self._projector = read_projector(projector) if projector else NO_PROJECTOR
+        self._documents = DocumentReader(images=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
         self._model = ServedModel(profile.name if profile else path.stem, context_window)
-        self.engine = LlamaProcess(
-            EngineSettings(
-                path=path,
-                context_window=context_window,
-                max_concurrency=config.max_concurrency,
-                max_queue=config.max_queue,
-                threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
-                reading_threads=config.threads or os.cpu_count() or 1,
-                memory_limit_mb=config.memory_limit_mb,
-                load_timeout_s=config.load_timeout_s,
-                stall_timeout_s=config.stall_timeout_s,
-            ),
-            report,
-        )
+        self._pooling = model_metadata.pooling
+        self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
+        """The path of a model that writes no text."""
+        settings = _engine_settings(path, projector, context_window, config)
+        self.engine = LlamaProcess(replace(settings, pooling=self._pooling), report)
 
     @classmethod
     def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedBackend":
@@ -142,8 +157,8 @@ class EmbeddedBackend(Backend):
         return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
 
     def shows_images(self, model: str) -> bool:
-        """Returns False: prompts are text; see `Backend`."""
-        return False
+        """Returns whether the model has a projector for images; see `Backend`."""
+        return self._projector.has_vision
 
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output verbatim; see `Backend`."""
@@ -178,12 +193,43 @@ class EmbeddedBackend(Backend):
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns whether the model makes embeddings, or ranks documents, as this path asks for; see `Backend`."""
+        return bool(self._pooling) and path == self._path
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields embeddings or ranks as the engine writes them; see `Backend`.
+
+        Args:
+            path: /v1/embeddings or /v1/rerank.
+            body: JSON.
+            headers: Not used.
+            began: Receives the response headers.
+
+        Raises:
+            DragomanError: the request is not valid, or the engine is busy or down.
+        """
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RequestError(f"expected a JSON object, got {error}") from None
+        if fields.get("dimensions") is not None:
+            raise UnsupportedError("the embedded engine returns embeddings of the model's own length", "dimensions")
+        began({"content-type": "application/json"})
+        async with aclosing(self.engine.post(path, fields | {"model": self._model.id})) as pieces:
+            async for piece in pieces:
+                yield piece
+
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the model's response.
 
         Raises:
             DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
         """
+        if self._pooling:
+            raise UnsupportedError(f"model {quote(self._model.id)} writes no text; it is for {self._path}", "model")
         answer = EmbeddedResponse(self, request, context)
         try:
             async with aclosing(answer.events()) as events:
@@ -195,21 +241,33 @@ class EmbeddedBackend(Backend):
             yield [ev.Failure(error)]
 
     async def count_tokens(self, request: Request) -> int | None:
-        """Returns the number of prompt tokens, counted by the engine; None while it is down.
+        """Returns the number of prompt tokens, counted by the engine; None while it is down, and for images.
 
         Raises:
             RequestError: something in the request can be neither shown to the model nor left out.
         """
-        _, prompt, _ = await asyncio.to_thread(self._as_shown, self.verbatim_history.restore(request))
+        media = MarkedMedia(self._projector)
+        request = await self.show_documents(self.verbatim_history.restore(request))
+        _, prompt, _ = await asyncio.to_thread(self._as_shown, request, media)
+        if media.data:
+            return None  # the engine counts text only
         try:
             return await self.engine.count(prompt.text)
         except (BackendUnavailableError, UpstreamError) as error:
             log.warning("the prompt was not counted: %s", error)
             return None
 
-    def _as_shown(self, request: Request) -> tuple[Request, Prompt, tuple[Notice, ...]]:
-        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed."""
-        request, trimming = apply_trim(with_text_fallbacks(request), self._prompt_trim, self._budget)
+    async def show_documents(self, request: Request) -> Request:
+        """Returns the request with the text of its PDFs, and images of their pages without text, in their place."""
+        return await self._documents.show(request)
+
+    def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
+        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed.
+
+        Images and recordings are marks in both, and added to `media`.
+        """
+        request = media.mark(with_text_fallbacks(request))
+        request, trimming = apply_trim(request, self._prompt_trim, self._budget)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
@@ -221,12 +279,16 @@ class EmbeddedBackend(Backend):
             RequestError: something in the request can be neither shown to the model nor left out.
         """
         fallbacks = fallback_warnings(request)
-        request, prompt, trimming = self._as_shown(request)
+        media = MarkedMedia(self._projector)
+        request, prompt, trimming = self._as_shown(request, media)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
         body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
+        if media.data:
+            cut = media.cut(prompt.text)
+            body |= {"prompt": cut.segments, "media": cut.data}
         body |= sampling.engine_settings(request)
-        warnings = [*fallbacks, *trimming]
+        warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
                 "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}

@@ -12,6 +12,13 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     enabled: Annotated[bool, setting("Whether to serve an embedded model.")] = True
     model: Annotated[str, setting("A known model (`dragoman pull --list`) or a .gguf file; empty: the default.")] = ""
+    projector: Annotated[
+        str,
+        setting(
+            "Projector (mmproj, a GGUF file) with which the model sees images or hears sound; empty: the only "
+            "`mmproj*.gguf` in the folder of a `model` that is a file."
+        ),
+    ] = ""
     context_window: Annotated[
         int, setting("Context window of each request, in tokens; 0: the model's, at most 8192.", ge=0)
     ] = 0

@@ -1,8 +1,11 @@
 """The messages of the worker process about one completion, decoded to outputs and errors."""
 
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
+
+_TOO_LONG: Final = "too large to process"
+"""In the message of an error for a text of which no embedding can be made; its code is that of the engine's faults."""
 
 
 class Progress(NamedTuple):
@@ -61,6 +64,8 @@ def read_error(error: dict[str, Any], context_window: int) -> DragomanError:
     """
     if error.get("type") == "exceed_context_size_error":
         return ContextOverflowError(error.get("n_prompt_tokens", 0), error.get("n_ctx", context_window))
+    if _TOO_LONG in str(error.get("message")):
+        return RequestError(f"expected texts of at most {context_window} tokens each, got a longer one", "input")
     if error.get("code") == 400:
         return RequestError(f"the embedded engine refused the request: {error.get('message')}")
     return UpstreamError(f"the embedded engine failed: {error.get('message')}", status=error.get("code"))

@@ -5,7 +5,7 @@ same but needs numpy, and decodes the whole vocabulary.
 """
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
@@ -13,6 +13,8 @@ from typing import IO, Any, Final, TypeVar
 from dragoman.core.errors import ConfigError
 
 _SCALARS: Final = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
+RANKS: Final = 4
+"""`Metadata.pooling` of a model that ranks documents."""
 _STRING, _ARRAY = 8, 9
 _CONTROL, _USER_DEFINED = 3, 4
 _LIMIT_BYTES: Final = 1 << 28
@@ -35,6 +37,8 @@ class Metadata:
     """Texts that the tokenizer maps to control tokens, such as `<|im_end|>`."""
     user_tokens: tuple[str, ...]
     """Texts that the model's maker added to the vocabulary: some are special, others are only runs of spaces."""
+    pooling: int = 0
+    """0: a model that writes text; `RANKS`: one that ranks documents; another number: one that makes embeddings."""
 
 
 def metadata(path: Path) -> Metadata:
@@ -43,9 +47,22 @@ def metadata(path: Path) -> Metadata:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
+    return _read(path, lambda file: _metadata(_fields(file), path.stem))
+
+
+def fields(path: Path) -> Mapping[str, Any]:
+    """Returns all fields in the file's header, by key.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a GGUF file.
+    """
+    return _read(path, _fields)
+
+
+def _read(path: Path, read: Callable[[IO[bytes]], T]) -> T:
     try:
         with path.open("rb") as file:
-            return _metadata(_fields(file), path.stem)
+            return read(file)
     except (OSError, struct.error, KeyError, ValueError) as e:
         raise ConfigError(f"{path} is not a readable GGUF file: {e}") from e
 
@@ -78,6 +95,7 @@ def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
         eos=token("eos"),
         control_tokens=of_kind(_CONTROL),
         user_tokens=of_kind(_USER_DEFINED),
+        pooling=fact(f"{fact('general.architecture', '')}.pooling_type", 0),
     )
 
 

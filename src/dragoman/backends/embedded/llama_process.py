@@ -150,26 +150,52 @@ class LlamaProcess:
             QueueFullError: all slots and the queue are taken.
             DragomanError: it could not begin, was rejected, or broke off.
         """
+        async with contextlib.aclosing(self._run({"body": body}, admitted=admitted)) as messages:
+            async for message in messages:
+                for output in read_outputs(message, self._settings.context_window):
+                    yield output
+
+    async def post(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
+        """Yields the pieces of the engine's response to a request that is not a completion.
+
+        Args:
+            path: `/v1/embeddings` or `/v1/rerank`.
+            body: the request, as llama.cpp's server accepts it at this path.
+
+        Raises:
+            QueueFullError: all slots and the queue are taken.
+            DragomanError: the engine rejected the request, or broke off.
+        """
+        async with contextlib.aclosing(self._run({"post": path, "body": body}, admitted=False)) as messages:
+            async for message in messages:
+                if "error" in message:
+                    raise read_error(message["error"], self._settings.context_window)
+                if "piece" in message:
+                    yield message["piece"].encode()
+
+    async def _run(self, sent: Mapping[str, Any], *, admitted: bool) -> AsyncGenerator[dict[str, Any], None]:
+        """Yields the child's messages about one request, once a slot is free."""
         async with contextlib.AsyncExitStack() as slot:
             await slot.enter_async_context(self._limiter.acquire(may_exceed_queue=admitted))
             await self._await_ready()
-            async with contextlib.aclosing(self._complete(body, slot)) as outputs:
-                async for output in outputs:
-                    yield output
+            async with contextlib.aclosing(self._messages(sent, slot)) as messages:
+                async for message in messages:
+                    yield message
 
-    async def _complete(self, body: Mapping[str, Any], slot: contextlib.AsyncExitStack) -> AsyncGenerator[Output, None]:
-        """Runs one completion in the child. If it is cancelled, `slot` is kept until the child has stopped."""
+    async def _messages(
+        self, sent: Mapping[str, Any], slot: contextlib.AsyncExitStack
+    ) -> AsyncGenerator[dict[str, Any], None]:
+        """Runs one request in the child. If it is cancelled, `slot` is kept until the child has stopped."""
         self._last_id += 1
         id, inbox = self._last_id, asyncio.Queue[dict[str, Any] | DragomanError]()
         self._inboxes[id] = inbox
         ended = False
         try:
-            await self._send({"id": id, "body": body})
+            await self._send({"id": id, **sent})
             while not ended:
                 message = await self._next_message(inbox)
                 ended = "finish" in message or "error" in message
-                for output in read_outputs(message, self._settings.context_window):
-                    yield output
+                yield message
         except DragomanError:
             ended = True  # the child process is gone, or has reported the error itself
             raise

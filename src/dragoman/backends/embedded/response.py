@@ -47,6 +47,9 @@ class RunsModel(Protocol):
     after_result: str
     verbatim_history: VerbatimHistory
 
+    async def show_documents(self, request: Request) -> Request:
+        """Returns the request with text and images in place of files."""
+
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""
 
@@ -70,7 +73,7 @@ class EmbeddedResponse:
         self._grammar_refused = False
 
     async def _set_up(self, request: Request, *, last: bool = False) -> None:
-        self._request = request
+        self._request = request = await self._backend.show_documents(request)
         self._prepared = await asyncio.to_thread(self._backend.prepare, request)
         self._reader = self._backend.new_reader(request, self._context, self._prepared)
         self._repeats = RepeatStopper(self._answered, self._backend.format.write_call, last=last)

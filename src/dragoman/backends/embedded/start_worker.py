@@ -31,6 +31,10 @@ class EngineSettings:
     """Threads while a prompt is read; 0: as many as `threads`."""
     cache_mb: int = 512
     """Memory for prompts that were evicted from a slot and may be used again."""
+    projector: Path | None = None
+    """Turns images or sound into embeddings."""
+    pooling: int = 0
+    """`gguf.Metadata.pooling` of the model."""
 
 
 async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:
@@ -55,6 +59,8 @@ def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
     """Returns the first message to the child; `private` is a folder for it, which it removes."""
     return {
         "path": str(settings.path),
+        "pooling": settings.pooling,
+        "projector": str(settings.projector or ""),
         "context_window": settings.context_window,
         "max_concurrency": settings.max_concurrency,
         "threads": settings.threads,

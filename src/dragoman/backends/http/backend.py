@@ -266,6 +266,10 @@ class HttpBackend(Backend):
         """Returns False in tool mode `prompt`, whose turns are text; see `Backend`."""
         return self._mode_of(model).tool_mode != "prompt"
 
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns True: the server itself refuses what it does not have; see `Backend`."""
+        return True
+
     def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:

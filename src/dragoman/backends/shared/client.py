@@ -224,6 +224,27 @@ class SharedBackend(Backend):
         """Returns whether the backend's models see images, as the process last reported; see `Backend`."""
         return bool(self._process.state(self._name).get("images", True))
 
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns whether the model has this API, as the process last reported; see `Backend`."""
+        return path in self._process.state(self._name).get("forwarded", {}).get(model, ())
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields the whole response at once; see `Backend`.
+
+        Args:
+            path: The path of the API.
+            body: The request body.
+            headers: The request headers.
+            began: Receives the response headers.
+
+        Raises: DragomanError: the request is not valid, or the process is not there.
+        """
+        fields, answer = await self._call("forward", path, body, dict(headers))
+        began(fields)
+        yield answer
+
     def describe(self, model: str) -> Mapping[str, object]:
         """Returns what a replay needs to know about the backend; see `Backend`.
 

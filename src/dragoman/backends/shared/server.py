@@ -3,8 +3,9 @@
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
     ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
-    ["watch"]                                 → ["state", {backend: {"models", "health", "images"}}] now and after each
-                                                change, of which those by a response arrive before its first event
+    ["watch"]                                 → ["state", {backend: {"models", "health", "images",
+                                                "forwarded"}}] now and after each change, of
+                                                which those by a response arrive before its first event
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
 Instead of the last frame of each, ["error", error] or ["bug", text] may follow. The client acknowledges the frames of
@@ -36,6 +37,8 @@ T = TypeVar("T")
 
 WINDOW: Final = 64
 """Frames of one response that are sent before the client acknowledges them."""
+FORWARDED_PATHS: Final = ("/v1/embeddings", "/v1/rerank")
+"""Untranslated APIs that models of this machine may have."""
 STATE_INTERVAL_S: Final = 0.2
 """Time between two looks at the state of the backends."""
 FIRST_FRAME_S: Final = 30.0
@@ -276,13 +279,24 @@ class _Reports:
 
 
 def _state(backend: Backend) -> dict[str, object]:
-    """Returns what clients know of a backend without asking: its models, its health, and whether they see images."""
+    """Returns what clients know of a backend without asking: its models, its health, whether they see images, and
+    the untranslated APIs of each model.
+    """
     models = [msgspec.to_builtins(model) for model in backend.models()]
-    return {"models": models, "health": dict(backend.health()), "images": backend.shows_images("")}
+    forwarded = {m.id: [path for path in FORWARDED_PATHS if backend.forwards(path, m.id)] for m in backend.models()}
+    state = {"models": models, "health": dict(backend.health()), "images": backend.shows_images("")}
+    return {**state, "forwarded": forwarded}
 
 
 async def _count_tokens(backend: Backend, request: Request) -> int | None:
     return await backend.count_tokens(request)
+
+
+async def _forward(backend: Backend, path: str, body: bytes, headers: Mapping[str, str]) -> list[object]:
+    """Returns the headers and the body of the response, which is not streamed."""
+    fields: dict[str, str] = {}
+    async with aclosing(backend.forward(path, body, headers, fields.update)) as pieces:
+        return [fields, b"".join([piece async for piece in pieces])]
 
 
 async def _refresh_models(backend: Backend) -> dict[str, object]:
@@ -304,6 +318,7 @@ async def _secret_values(backend: Backend) -> list[str]:
 
 _CALLS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "count_tokens": _count_tokens,
+    "forward": _forward,
     "refresh_models": _refresh_models,
     "describe": _describe,
     "request_as_shown": _request_as_shown,

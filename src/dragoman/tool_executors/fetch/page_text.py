@@ -6,22 +6,18 @@ event loop nor occupy a thread for ever.
 
 import asyncio
 import codecs
-import os
 import re
-import sys
 from pathlib import Path
 from typing import Final, NamedTuple
 
 import msgspec
 
+from dragoman.documents.child import run_parser
+from dragoman.documents.pdf import MAX_CHARS, PdfReader
 from dragoman.tool_executors.fetch.fetch_url import RefusedUrlError
 from dragoman.tool_executors.fetch.page_download import Download
 
 _CHILD: Final = Path(__file__).with_name("page_text_worker.py")
-MAX_CHARS: Final = 500_000
-"""Maximum characters of a text; the gateway's own limit is usually lower."""
-_MAX_PAGES: Final = 100
-_MEMORY_BYTES: Final = 1_500_000_000
 _MAX_PROCESSES: Final = 2
 _HTML: Final = ("text/html", "application/xhtml+xml")
 _PDF: Final = "application/pdf"
@@ -60,7 +56,7 @@ _decode: Final = msgspec.json.Decoder(_Extracted).decode
 
 
 class PageReader:
-    """Extracts texts, in at most two child processes at once."""
+    """Extracts texts, in at most two child processes at once for each kind of file."""
 
     def __init__(self, timeout_s: float) -> None:
         """
@@ -69,6 +65,7 @@ class PageReader:
         """
         self._cpu_s = max(1, int(timeout_s))
         self._free = asyncio.Semaphore(_MAX_PROCESSES)
+        self._pdfs = PdfReader(self._cpu_s)
 
     async def read(self, page: Download) -> PageText:
         """Returns the text of a page.
@@ -78,50 +75,29 @@ class PageReader:
         """
         media_type, charset = _content_type(page.content_type)
         if media_type in _HTML:
-            return await self._extract("html", charset, page)
+            return await self._html(charset, page)
         if media_type == _PDF:
-            return await self._extract("pdf", "", page)
+            pdf = await self._pdfs.read(page.body)
+            if pdf is None:
+                raise _no_text("pdf")
+            return PageText(pdf.title, pdf.text)
         if media_type.startswith("text/") or media_type in _TEXT or media_type.endswith(_TEXT_SUFFIXES):
             return PageText("", page.body.decode(charset or "utf-8", "replace")[:MAX_CHARS].removeprefix("\ufeff"))
         message = f"the page is neither HTML, PDF nor text, but {media_type or 'of unknown type'}"
         raise RefusedUrlError(message, "unsupported_content_type")
 
-    async def _extract(self, kind: str, charset: str, page: Download) -> PageText:
-        job = {
-            "kind": kind,
-            "url": str(page.url),
-            "encoding": charset,
-            "max_chars": MAX_CHARS,
-            "max_pages": _MAX_PAGES,
-            "memory_bytes": _MEMORY_BYTES,
-            "cpu_s": self._cpu_s,
-        }
+    async def _html(self, charset: str, page: Download) -> PageText:
+        job = {"url": str(page.url), "encoding": charset, "max_chars": MAX_CHARS}
         async with self._free:
-            written = await _run_child(msgspec.json.encode(job) + b"\n" + page.body)
+            written = await run_parser(_CHILD, job, page.body, self._cpu_s)
         try:
             return PageText(*msgspec.structs.astuple(_decode(written)))
         except msgspec.DecodeError:
-            raise RefusedUrlError(f"a {kind} from which no text can be extracted", "url_not_accessible") from None
+            raise _no_text("html") from None
 
 
-async def _run_child(data: bytes) -> bytes:
-    """Returns the output of the child process, which is always ended."""
-    environment = {k: v for k, v in os.environ.items() if k in ("PATH", "HOME", "TMPDIR", "LANG", "LD_LIBRARY_PATH")}
-    child = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-P", str(_CHILD)),
-        stdin=asyncio.subprocess.PIPE,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.DEVNULL,
-        env=environment,
-        start_new_session=True,  # Ctrl-C is handled by the parent
-    )
-    try:
-        written, _ = await child.communicate(data)
-    finally:
-        if child.returncode is None:
-            child.kill()
-            await child.wait()
-    return written if child.returncode == 0 else b""
+def _no_text(kind: str) -> RefusedUrlError:
+    return RefusedUrlError(f"a {kind} from which no text can be extracted", "url_not_accessible")
 
 
 def _content_type(header: str) -> tuple[str, str]:

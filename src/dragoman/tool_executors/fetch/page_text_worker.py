@@ -1,13 +1,12 @@
-"""Child process that extracts the text of a web page or a PDF: such content can make a parser run or grow without end.
+"""Child process that extracts the text of a web page: such content can make a parser run or grow without end.
 
-    standard input    {"kind": "html", "url": "…", "encoding": "", "max_chars": 1000, …}\\n and the content
+    standard input    {"url": "…", "encoding": "", "max_chars": 1000, …}\\n and the content
     standard output   {"title": "…", "text": "…"}
 
 It starts without the package, so it must import nothing of it.
 """
 
 import contextlib
-import io
 import json
 import re
 import sys
@@ -21,10 +20,7 @@ def main() -> None:
     job = json.loads(source.readline())
     _limit(job["memory_bytes"], job["cpu_s"])
     content = source.read()
-    if job["kind"] == "pdf":
-        title, text = _pdf(content, job["max_pages"], job["max_chars"])
-    else:
-        title, text = _html(content, job["encoding"], job["url"])
+    title, text = _html(content, job["encoding"], job["url"])
     result = {"title": title[:300], "text": text[: job["max_chars"]]}
     sys.stdout.buffer.write(json.dumps(result).encode())
 
@@ -57,24 +53,6 @@ def _html(content: bytes, encoding: str, url: str) -> tuple[str, str]:
         favor_recall=True,
     )
     return " ".join(title.split()), text or trafilatura.html2txt(page)
-
-
-def _pdf(content: bytes, max_pages: int, max_chars: int) -> tuple[str, str]:
-    import pypdf
-
-    reader = pypdf.PdfReader(io.BytesIO(content))
-    title = str((reader.metadata.title if reader.metadata else "") or "")
-    pages: list[str] = []
-    chars = 0
-    for number in range(min(len(reader.pages), max_pages)):
-        pages.append(reader.pages[number].extract_text().strip())
-        chars += len(pages[-1])
-        if chars >= max_chars:
-            break
-    else:
-        if len(reader.pages) > max_pages:
-            pages.append(f"[The PDF has {len(reader.pages)} pages; this is the text of the first {max_pages}.]")
-    return " ".join(title.split()), "\n\n".join(filter(None, pages))
 
 
 if __name__ == "__main__":

@@ -15,13 +15,14 @@ import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.messages import Message
+from dragoman.documents.pdf import MAX_CHARS
 from dragoman.tool_executors.config import WebFetchConfig
 from dragoman.tool_executors.domains import is_admitted, is_below
 from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
 from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
 from dragoman.tool_executors.fetch.known_urls import is_known_url
 from dragoman.tool_executors.fetch.page_download import PageDownloader
-from dragoman.tool_executors.fetch.page_text import MAX_CHARS, PageReader
+from dragoman.tool_executors.fetch.page_text import PageReader
 from dragoman.vendor_tools.tool import (
     FetchedPage,
     ToolErrorCode,

@@ -1,0 +1,1 @@
+"""Documents as text and images, for models that cannot read the files themselves."""
