@@ -7,10 +7,11 @@ asks a server for 2026-07-28 and, if the server is older, begins again with the 
 import asyncio
 import logging
 import os
+import sys
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from dragoman.mcp_client.config import McpServerConfig, request_headers
 
@@ -120,13 +121,16 @@ class Connection:
             subscribed.set()
 
 
-def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str]) -> Connection:
+def new_connection(
+    name: str, config: McpServerConfig, environ: Mapping[str, str], stderr: TextIO | None = None
+) -> Connection:
     """Returns a connection that is not open yet.
 
     Args:
         name: The name of the server.
         config: Its settings.
         environ: The environment variables.
+        stderr: Standard error of the program; None: that of Dragoman.
     """
     from mcp import Client
     from mcp.types import Implementation, ToolListChangedNotification
@@ -140,7 +144,7 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
             connection.tools_changed = True
 
     client = Client(
-        _reporting_end(_transport(config, environ), closed.set),
+        _reporting_end(_transport(config, environ, stderr), closed.set),
         message_handler=on_message,
         client_info=Implementation(name="dragoman", version=__version__),
         cache=None,
@@ -150,7 +154,9 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
 
 
 @asynccontextmanager
-async def _transport(config: McpServerConfig, environ: Mapping[str, str]) -> "AsyncIterator[TransportStreams]":
+async def _transport(
+    config: McpServerConfig, environ: Mapping[str, str], stderr: TextIO | None
+) -> "AsyncIterator[TransportStreams]":
     if config.command:
         from mcp import StdioServerParameters
         from mcp.client.stdio import stdio_client
@@ -160,7 +166,7 @@ async def _transport(config: McpServerConfig, environ: Mapping[str, str]) -> "As
         parameters = StdioServerParameters(
             command=os.path.expanduser(program), args=arguments, env=variables, cwd=config.cwd or None
         )
-        async with stdio_client(parameters) as streams:
+        async with stdio_client(parameters, errlog=stderr or sys.stderr) as streams:
             yield streams
         return
     import httpx2

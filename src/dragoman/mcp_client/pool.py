@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Mapping
+from typing import TextIO
 
 from dragoman.core.errors import ConfigError, nearest, quote
 from dragoman.mcp_client.config import McpServerConfig
@@ -11,15 +12,21 @@ from dragoman.mcp_client.server import McpServer
 class McpServers:
     """The servers of the settings; each is started when it is first used."""
 
-    def __init__(self, configs: Mapping[str, McpServerConfig], environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        configs: Mapping[str, McpServerConfig],
+        environ: Mapping[str, str] = os.environ,
+        log: TextIO | None = None,
+    ) -> None:
         """Args:
         configs: The settings of each server.
         environ: The environment variables.
+        log: Receives what the programs write to standard error; None: standard error.
 
         Raises:
             ConfigError: The extra `tools` is not installed, or a setting is wrong.
         """
-        self.by_name = {name: McpServer(name, config, environ) for name, config in configs.items()}
+        self.by_name = {name: McpServer(name, config, environ, log) for name, config in configs.items()}
 
     def find(self, use: str, where: str) -> tuple[McpServer, str]:
         """Returns the server and the name of the tool that a setting `mcp:NAME/TOOL` names.

@@ -10,7 +10,7 @@ import logging
 import os
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from dragoman.core.errors import ConfigError, nearest
 from dragoman.extras import install_command, missing_extras
@@ -38,11 +38,18 @@ _MAX_PAGES: Final = 100
 class McpServer:
     """A server of the settings, or one that a client named."""
 
-    def __init__(self, name: str, config: McpServerConfig, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: McpServerConfig,
+        environ: Mapping[str, str] = os.environ,
+        stderr: TextIO | None = None,
+    ) -> None:
         """Args:
         name: The name of the server, for messages.
         config: Its settings.
         environ: The environment variables, for `env` and `headers_env`.
+        stderr: Standard error of the program, a file with a descriptor; None: that of Dragoman.
 
         Raises:
             ConfigError: The extra `tools` is not installed, or a setting is wrong.
@@ -51,7 +58,7 @@ class McpServer:
             raise ConfigError(f"MCP servers need more than is installed: {install_command('tools')}")
         check_server(name, config, environ)
         self.name, self.config = name, config
-        self._environ = environ
+        self._environ, self._stderr = environ, stderr
         self._lock = asyncio.Lock()
         self._connection: Connection | None = None
         self._tools: tuple[RemoteTool, ...] | None = None
@@ -130,7 +137,7 @@ class McpServer:
             loop = asyncio.get_running_loop()
             if self._is_over or loop.time() < self._retry_at:
                 raise McpServerError(f"the MCP server {self.name} could not be started")
-            connection = new_connection(self.name, self.config, self._environ)
+            connection = new_connection(self.name, self.config, self._environ, self._stderr)
             try:
                 async with asyncio.timeout(self.config.timeout_s):
                     await connection.open()

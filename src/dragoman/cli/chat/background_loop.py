@@ -1,10 +1,10 @@
-"""An event loop in a thread, so that the main thread can wait for the user's keys, and Ctrl-C interrupts what it waits for."""
+"""An event loop in a thread; the main thread reads the user's keys, and Ctrl-C interrupts what it waits for."""
 
 import asyncio
 import concurrent.futures
 import queue
 import threading
-from collections.abc import AsyncGenerator, Callable, Coroutine, Iterator
+from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from contextlib import aclosing
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
@@ -66,7 +66,9 @@ class BackgroundLoop:
             raise
         return future.result()
 
-    def iterate(self, items: AsyncGenerator[T, None], on_tick: Callable[[], None] = _no_tick) -> Iterator[T]:
+    def iterate(
+        self, items: AsyncGenerator[T, None], on_tick: Callable[[], None] = _no_tick
+    ) -> Generator[T, None, None]:
         """Yields the items as they arrive; close the iterator to close the generator.
 
         Args:

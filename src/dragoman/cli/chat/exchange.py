@@ -1,6 +1,6 @@
-"""One message of the user up to the final response: the model's calls are run after the user's approval, round by round.
+"""One message of the user up to the final response: the model's calls run after the user's approval, round by round.
 
-    request ─Gateway.generate→ events → view;  calls ─Approval→ Toolbox.run → results → next request
+request ─Gateway.generate→ events → view;  calls ─Approval→ Toolbox.run → results → next request
 """
 
 import time
@@ -11,7 +11,7 @@ from dragoman.cli.chat import conversation as messages
 from dragoman.cli.chat.approval import Approval
 from dragoman.cli.chat.background_loop import BackgroundLoop
 from dragoman.cli.chat.conversation import Conversation
-from dragoman.cli.chat.gateway_comments import WARNINGS_HEADER, GatewayComments
+from dragoman.cli.chat.gateway_comments import GatewayComments
 from dragoman.cli.chat.reply_view import ReplyView
 from dragoman.cli.chat.toolbox import Toolbox, failed, result_text
 from dragoman.core.backend import ExchangeContext
@@ -21,6 +21,7 @@ from dragoman.core.events import Failure, ReasoningDelta, RefusalDelta, Start, T
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import FinishReason, Part, Request, Text, ToolCall, ToolResult, Usage, add_usage
 from dragoman.gateway.gateway import Gateway
+from dragoman.wire.response_headers import WARNINGS
 
 MAX_ROUNDS: Final = 16
 """Maximum rounds of calls for one message of the user."""
@@ -116,7 +117,7 @@ class Exchange:
                         if first_s is None and isinstance(event, _OUTPUT):
                             first_s = time.monotonic() - began_s
                         if isinstance(event, Start):
-                            view.warn_labels(event.headers.get(WARNINGS_HEADER, ""))
+                            view.warn_labels(event.headers.get(WARNINGS, ""))
                         view.feed(event)
             if collector.error is not None:
                 raise collector.error

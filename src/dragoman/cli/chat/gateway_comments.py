@@ -1,7 +1,7 @@
 """What a running gateway reports next to a response: comments in the stream, which API clients ignore.
 
-    : dragoman-progress prompt 1200/7600 tokens, about 40 s left
-    : dragoman-warnings content_dropped: image, estimated_usage
+: dragoman-progress prompt 1200/7600 tokens, about 40 s left
+: dragoman-warnings content_dropped: image, estimated_usage
 """
 
 import re
@@ -14,7 +14,6 @@ from dragoman.core.messages import Request
 
 T = TypeVar("T")
 
-WARNINGS_HEADER: Final = "x-dragoman-warnings"
 _PROGRESS: Final = re.compile(rb": dragoman-progress prompt (\d{1,9})/(\d{1,9}) tokens")
 _WARNINGS: Final = re.compile(rb": dragoman-warnings ([ -~]{1,4000})")
 _LONGEST_LINE: Final = 4096

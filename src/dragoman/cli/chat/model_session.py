@@ -7,6 +7,7 @@ runs on this machine, else an embedded model, which is started here.
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -51,9 +52,7 @@ class ModelSession:
         line: Shows what the user waits for.
         """
         self._loop, self._args, self._line = loop, args, line
-        self._config, self._origin = settings.load(
-            compose.settings_path(args.config), os.environ, upstream_flags(args)
-        )
+        self._config, self._origin = settings.load(compose.settings_path(args.config), os.environ, upstream_flags(args))
         self._gateway: Gateway | None = None
         self._source: Source | None = None
         self.model = ""
@@ -87,7 +86,7 @@ class ModelSession:
             DragomanError: There is no such model, or its backend does not start; the message says what to do.
         """
         with self._line.showing("looking for a model"):
-            source = self._loop.run(_select(self._config, self._origin, self._args, model), self._redraw)
+            source = self._loop.run(_select(self._config, self._origin, self._args, model), self._line.redraw)
         self._start(source)
 
     def close(self) -> None:
@@ -121,7 +120,7 @@ class ModelSession:
             return
         previous, source = self.model, self._source
         with self._line.showing("looking for the model"):
-            selected = self._loop.run(_select(self._config, self._origin, self._args, model), self._redraw)
+            selected = self._loop.run(_select(self._config, self._origin, self._args, model), self._line.redraw)
         self.close()  # first, as two embedded models may not fit into memory
         try:
             self._start(selected)
@@ -135,19 +134,16 @@ class ModelSession:
         """Whether no option names the server."""
         return not (self._args.upstream or self._args.claude_cli or self._args.gateway)
 
-    def _redraw(self) -> None:
-        self._line.print(self._line.text)
-
     def _start(self, source: Source) -> None:
         require_extras("server", *(("embedded",) if source.embedded else ()), doing="chatting")
         with self._line.showing(_STARTING):
-            self._loop.run(check_claude_login(source.config, self._line.print), self._redraw)
+            self._loop.run(check_claude_login(source.config, self._line.print), self._line.redraw)
             backends = compose.build_backends(
                 source.config, embedded=source.embedded, probe=False, report=self._line.print, get_weights=get_weights
             )
             gateway = Gateway(backends, policy=source.config.guard)
             try:
-                self._loop.run(gateway.start(), self._redraw)
+                self._loop.run(gateway.start(), self._line.redraw)
                 model = source.model or _first_model(gateway)
                 self._loop.run(gateway.routes_or_refresh(Request(model, ())))
             except BaseException:
@@ -167,9 +163,7 @@ def _first_model(gateway: Gateway) -> str:
     return models[0].id
 
 
-async def _select(
-    config: settings.Config, origin: dict[str, str], args: argparse.Namespace, model: str
-) -> Source:
+async def _select(config: settings.Config, origin: dict[str, str], args: argparse.Namespace, model: str) -> Source:
     """Returns where the model is; empty: one that suits best. Raises: ConfigError: there is none."""
     target = alias_targets(config.model_aliases.get(model, model))[0]
     if args.gateway or args.upstream or args.claude_cli:
@@ -212,10 +206,8 @@ def _embedded(config: settings.Config, origin: dict[str, str], model: str) -> So
     """Returns the embedded model, alone, with the context window of its catalogue row."""
     name = model or config.embedded.model or _best_downloaded()
     overrides: dict[str, object] = {"max_concurrency": 1}
-    try:
+    with suppress(DragomanError):  # a file, or a model of the Hub
         overrides["context_window"] = model_catalog.get(name or model_catalog.default().name).context_window
-    except DragomanError:  # a file, or a model of the Hub
-        pass
     overrides = {key: value for key, value in overrides.items() if f"embedded.{key}" not in origin}
     own = replace(config.embedded, enabled=True, model=name, **overrides)
     served = compose.embedded_model_name(own)

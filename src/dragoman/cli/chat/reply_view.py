@@ -17,7 +17,14 @@ _WAITING: Final = "waiting for the model"
 _RESULT_CHARS: Final = 300
 _QUIET: Final = frozenset(
     (
-        *("call_repaired", "estimated_usage", "extra_arguments", "fenced_call", "json_repaired", "leaked_call_recovered"),
+        *(
+            "call_repaired",
+            "estimated_usage",
+            "extra_arguments",
+            "fenced_call",
+            "json_repaired",
+            "leaked_call_recovered",
+        ),
         *("missing_closing_tag", "missing_opening_tag", "reasked", "trailing_call", "unclosed_call_object"),
         *("untagged_call", "unwrapped_arguments"),
     )
@@ -63,9 +70,14 @@ class ReplyView:
         self._progress, self._kind, self._waits_for = None, "", _WAITING
         self.tick()
 
-    def begin_chat(self, text: str) -> None:
-        """Prints a line for the user of a chat."""
-        self._print(text, self._look.palette.dim)
+    @property
+    def has_colour(self) -> bool:
+        """Whether colours are used."""
+        return self._look.palette.on
+
+    def remark(self, text: str) -> None:
+        """Prints a line about the chat itself."""
+        self._print(one_line(text), self._look.palette.dim)
 
     def tick(self) -> None:
         """Redraws the line that says what the user waits for."""
@@ -218,4 +230,3 @@ def _summary(usage: Usage, seconds: float, first_s: float | None) -> str:
     if first_s is not None:
         parts.append(f"first token after {first_s:.1f} s")
     return f"  {' · '.join(parts)}"
-

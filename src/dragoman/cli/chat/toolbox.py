@@ -8,11 +8,17 @@ import json
 import re
 import shlex
 import shutil
-from collections.abc import Mapping, Sequence
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple, TextIO
 from urllib.parse import urlsplit
 
+from dragoman import config as settings
+from dragoman.cli._common import require_extras
+from dragoman.cli._terminal import ProgressLine
+from dragoman.cli.chat.background_loop import BackgroundLoop
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
 from dragoman.core.messages import Text, Tool, ToolCall, ToolResult
 from dragoman.mcp_client.config import McpServerConfig
@@ -100,6 +106,42 @@ class Toolbox:
         await self._servers.close()
 
 
+@contextmanager
+def open_toolbox(
+    values: Sequence[str], config: settings.Config, loop: BackgroundLoop, line: ProgressLine
+) -> "Iterator[Toolbox | None]":
+    """Starts the servers that `--mcp` names, and ends them at the end; yields None if there are none.
+
+    Args:
+        values: The values of the option.
+        config: The settings.
+        loop: Runs the servers' clients.
+        line: Shows what the user waits for.
+
+    Raises:
+        ConfigError: A value is wrong, or the extra `tools` is not installed.
+        BackendUnavailableError: A server does not respond; the message has the last line that its program wrote.
+    """
+    if not values:
+        yield None
+        return
+    require_extras("tools", doing="using MCP servers")
+    with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
+        toolbox = Toolbox(servers_of(values, config.mcp), config.tools.max_result_chars, log)
+        try:
+            with line.showing("starting MCP servers"):
+                loop.run(toolbox.open(), line.redraw)
+        except BackendUnavailableError as error:
+            loop.run(toolbox.close())
+            log.seek(0)
+            last = next((text for each in reversed(log.readlines()) if (text := each.strip())), "")
+            raise BackendUnavailableError(f"{error}; it wrote: {last}" if last else str(error)) from None
+        try:
+            yield toolbox
+        finally:
+            loop.run(toolbox.close())
+
+
 def failed(call: ToolCall, message: str) -> ToolResult:
     """Returns the result of a call that was not run or failed."""
     return ToolResult(call.id, (Text(f"Error: {message}"),), is_error=True)
@@ -139,7 +181,9 @@ def _command(value: str, configured: Mapping[str, McpServerConfig]) -> tuple[str
         raise ConfigError(f"--mcp: expected a command line, got {quote(value)}: {str(error).lower()}") from None
     if command and shutil.which(str(Path(command[0]).expanduser())):
         return command
-    names = f"; the settings have {', '.join(sorted(configured))}" if configured else "; the settings have no [mcp.NAME]"
+    names = (
+        f"; the settings have {', '.join(sorted(configured))}" if configured else "; the settings have no [mcp.NAME]"
+    )
     raise ConfigError(
         "--mcp: expected a server of the settings, a URL or a command, "
         f"got {quote(value)}{nearest(value, list(configured)) or names}"
