@@ -14,7 +14,9 @@ T = TypeVar("T")
 _TICK_S: Final = 0.1
 """Time after which `on_tick` is called while nothing arrives."""
 _CLOSE_S: Final = 10.0
-"""Time for a cancelled task to end."""
+"""Time for all tasks to end."""
+_CANCEL_S: Final = 1.0
+"""Time that the user waits for a cancelled task; it may end later, as an engine that reads a prompt does."""
 
 
 def _no_tick() -> None:
@@ -62,7 +64,7 @@ class BackgroundLoop:
                 on_tick()
         except BaseException:
             future.cancel()
-            finished.wait(_CLOSE_S)
+            finished.wait(_CANCEL_S)
             raise
         return future.result()
 
@@ -109,7 +111,7 @@ def _next(received: "queue.SimpleQueue[tuple[T] | None]", on_tick: Callable[[], 
 def _drain(received: "queue.SimpleQueue[tuple[T] | None]") -> None:
     """Waits until the generator has ended."""
     try:
-        while received.get(timeout=_CLOSE_S) is not None:
+        while received.get(timeout=_CANCEL_S) is not None:
             pass
     except queue.Empty:
         pass

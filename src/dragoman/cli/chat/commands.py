@@ -66,7 +66,7 @@ class Commands:
         command = self.by_name.get(name)
         if command is None:
             hint = nearest(f"/{name}", [f"/{each}" for each in self.by_name])
-            raise ConfigError(f"unknown command {quote(f'/{name}')}{hint}; /help lists the commands")
+            raise ConfigError(f"unknown command {quote(f'/{name}')}{hint or '; /help lists the commands'}")
         if argument and not command.argument:
             raise ConfigError(f"expected /{name} alone, got {quote(argument)}")
         if command.argument and not argument and not command.argument.startswith("["):

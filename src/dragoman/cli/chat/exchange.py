@@ -12,6 +12,7 @@ from dragoman.cli.chat.approval import Approval
 from dragoman.cli.chat.background_loop import BackgroundLoop
 from dragoman.cli.chat.conversation import Conversation
 from dragoman.cli.chat.gateway_comments import GatewayComments
+from dragoman.cli.chat.line_editor import without_echo
 from dragoman.cli.chat.reply_view import ReplyView
 from dragoman.cli.chat.toolbox import Toolbox, failed, result_text
 from dragoman.core.backend import ExchangeContext
@@ -110,7 +111,8 @@ class Exchange:
         )
         view.begin()
         try:
-            with closing(self._loop.iterate(gateway.generate(request, context), view.tick)) as batches:
+            stream = self._loop.iterate(gateway.generate(request, context), view.tick)
+            with without_echo(), closing(stream) as batches:
                 for batch in batches:
                     for event in batch:
                         collector.feed(event)
@@ -127,7 +129,8 @@ class Exchange:
         finally:
             view.close()
         reply = collector.reply()
-        view.end(reply.usage, time.monotonic() - began_s, first_s)
+        has_calls = bool(messages.calls(reply.parts))  # short calls arrive at once, so their speed is not the model's
+        view.end(reply.usage, 0.0 if has_calls else time.monotonic() - began_s, first_s)
         return Response(reply.parts, reply.finish_reason, reply.usage)
 
     def _run_calls(self, calls: list[ToolCall]) -> tuple[list[RunCall], bool]:
@@ -156,7 +159,8 @@ class Exchange:
             result = failed(call, refusal)
         else:
             view.running(call.name)
-            result = self._loop.run(toolbox.run(call), view.tick)
+            with without_echo():
+                result = self._loop.run(toolbox.run(call), view.tick)
             view.result(result_text(result), is_error=result.is_error)
             return RunCall(call, result, was_run=True)
         view.result(result_text(result), is_error=True)

@@ -9,7 +9,7 @@ from dragoman.cli.chat.commands import Commands
 from dragoman.cli.chat.conversation import Conversation
 from dragoman.cli.chat.exchange import Exchange
 from dragoman.cli.chat.history_file import HistoryFile, state_folder
-from dragoman.cli.chat.line_editor import LineEditor, without_echo
+from dragoman.cli.chat.line_editor import LineEditor
 from dragoman.cli.chat.model_session import ModelSession
 from dragoman.cli.chat.reply_view import ReplyView
 from dragoman.cli.chat.toolbox import Toolbox
@@ -42,6 +42,7 @@ class Chat:
         session, view = self._session, self._view
         view.remark(f"{session.model} ({session.title}) · /help lists the commands, Ctrl-D ends the chat")
         while True:
+            view.space()
             try:
                 line = self._editor.read(self._prompt())
             except EOFError:
@@ -68,8 +69,7 @@ class Chat:
     def _answer(self, line: str) -> None:
         conversation, view = self._conversation, self._view
         conversation.add_question(line)
-        with without_echo():
-            answer = self._exchange.answer(conversation, self._session.gateway, self._session.model)
+        answer = self._exchange.answer(conversation, self._session.gateway, self._session.model)
         if answer.stopped:
             view.remark("stopped")
         elif not answer.parts:

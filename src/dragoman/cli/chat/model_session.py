@@ -195,11 +195,9 @@ def _unknown(model: str, names: Sequence[str]) -> ConfigError:
     """Returns the error for a model that neither a server nor the catalogue has."""
     known = [each for row in model_catalog.models() for each in (row.name, *row.aliases)]
     hint = nearest(model, [*names, *known])
-    listed = f"; the servers of this machine have {', '.join(names)}" if names and not hint else ""
-    return ConfigError(
-        f"unknown model {quote(model)}{hint or listed}; `dragoman pull --list` lists embedded models, --upstream URL "
-        "names a server"
-    )
+    listed = f"; the servers of this machine have {', '.join(names)}" if names else ""
+    advice = "; `dragoman pull --list` lists embedded models, --upstream URL names a server"
+    return ConfigError(f"unknown model {quote(model)}{hint or listed + advice}")
 
 
 def _embedded(config: settings.Config, origin: dict[str, str], model: str) -> Source:

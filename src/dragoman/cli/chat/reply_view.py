@@ -75,6 +75,10 @@ class ReplyView:
         """Whether colours are used."""
         return self._look.palette.on
 
+    def space(self) -> None:
+        """Prints an empty line before the next message."""
+        self._print("")
+
     def remark(self, text: str) -> None:
         """Prints a line about the chat itself."""
         self._print(one_line(text), self._look.palette.dim)
@@ -117,7 +121,13 @@ class ReplyView:
             self.warn(f"{event.code}: {event.message}", event.label)
 
     def end(self, usage: Usage, seconds: float, first_s: float | None) -> None:
-        """The response is complete."""
+        """The response is complete.
+
+        Args:
+            usage: Its token counts.
+            seconds: Its time; 0: its speed is not shown.
+            first_s: Time to the first token; None: there was none.
+        """
         self.close()
         if self._look.is_chat:
             self._print(_summary(usage, seconds, first_s), self._look.palette.dim)
