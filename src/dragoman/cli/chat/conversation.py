@@ -79,11 +79,14 @@ class Conversation:
         return Request(model, messages, self.tools, choice, stream=True, stream_usage=True)
 
     def to_json(self, model: str) -> str:
-        """Returns the conversation as the body of a Chat Completions request, which can be sent again."""
+        """Returns the conversation as the body of a Chat Completions request, which can be continued and sent again."""
         request = self.request(model)
-        request = replace(request, messages=tuple(map(_without_reasoning, request.messages)))
-        request = replace(request, stream=False, stream_usage=False)
-        body: dict[str, Any] = json.loads(dialects.get(_API).write_request(request, "").body)
+        # A conversation that ends with the model's message would be sent with a request to continue after it.
+        next_question = Message("user", (Text("-"),))
+        messages = (*map(_without_reasoning, request.messages), next_question)
+        request = replace(request, messages=messages, stream=False, stream_usage=False)
+        body: dict[str, Any] = json.loads(dialects.get(_API).write_request(request, model).body)
+        body["messages"].pop()
         return json.dumps(body, ensure_ascii=False, indent=2) + "\n"
 
 

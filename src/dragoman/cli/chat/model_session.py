@@ -97,7 +97,8 @@ class ModelSession:
 
     def models(self) -> list[str]:
         """Returns the names of the models that can be selected now, each once."""
-        names = [model.id for model in self.gateway.models()]
+        listed = [model.id for model in self.gateway.models()]
+        names = [name for name in listed if name.partition("/")[2] not in listed]  # without SERVER/ before each
         if self._is_free:
             names += [each.name for each in model_catalog.models() if weights.is_downloaded(each)]
         return list(dict.fromkeys(name for name in [self.model, *names] if name.isprintable()))

@@ -15,6 +15,8 @@ from dragoman.core.messages import ToolCall, Usage
 
 _WAITING: Final = "waiting for the model"
 _RESULT_CHARS: Final = 300
+_MEASURABLE_S: Final = 0.5
+"""Minimum time of a response whose speed is shown."""
 _QUIET: Final = frozenset(
     (
         *(
@@ -156,7 +158,7 @@ class ReplyView:
         self.close()
         palette = self._look.palette
         shown = shortened(one_line(text.strip()), _RESULT_CHARS) or "(empty)"
-        self._print(f"← {shown}", palette.wrong if is_error else palette.dim)
+        self._print(f"← {'error: ' if is_error else ''}{shown}", palette.wrong if is_error else palette.dim)
 
     def warn(self, text: str, label: str = "") -> None:
         """Shows a warning, each once."""
@@ -233,7 +235,7 @@ def _summary(usage: Usage, seconds: float, first_s: float | None) -> str:
     """Returns `85 tokens, 27 tokens/s; read 1,240 (1,100 cached), first token after 0.4 s`."""
     parts = [f"{usage.output_tokens:,} tokens"]
     writing_s = seconds - (first_s or 0.0)
-    if usage.output_tokens > 1 and first_s is not None and writing_s > 0:
+    if usage.output_tokens > 1 and first_s is not None and writing_s > _MEASURABLE_S:
         parts.append(f"{usage.output_tokens / writing_s:.0f} tokens/s")
     cached = f" ({usage.cached_input_tokens:,} cached)" if usage.cached_input_tokens else ""
     parts.append(f"{usage.input_tokens:,} read{cached}")

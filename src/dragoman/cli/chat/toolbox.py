@@ -144,7 +144,7 @@ def open_toolbox(
 
 def failed(call: ToolCall, message: str) -> ToolResult:
     """Returns the result of a call that was not run or failed."""
-    return ToolResult(call.id, (Text(f"Error: {message}"),), is_error=True)
+    return ToolResult(call.id, (Text(message),), is_error=True)
 
 
 def result_text(result: ToolResult) -> str:
