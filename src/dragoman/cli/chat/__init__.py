@@ -170,6 +170,7 @@ def _run(args: argparse.Namespace, message: str, *, is_chat: bool) -> int:
     from dragoman.cli.chat.conversation import Conversation
     from dragoman.cli.chat.images import load_image
     from dragoman.cli.chat.interactive import Chat, exchange_for_one
+    from dragoman.cli.chat.line_editor import without_echo
     from dragoman.cli.chat.model_session import ModelSession
     from dragoman.cli.chat.one_answer import answer_once
     from dragoman.cli.chat.reply_view import ReplyView
@@ -182,7 +183,8 @@ def _run(args: argparse.Namespace, message: str, *, is_chat: bool) -> int:
         closing(ModelSession(loop, args, view.line)) as session,
         open_toolbox(args.mcp, session.config, loop, view.line) as toolbox,
     ):
-        session.open(args.model or "")
+        with without_echo():
+            session.open(args.model or "")
         conversation = Conversation(args.system, [each.tool for each in toolbox.offered] if toolbox else [])
         conversation.images += images
         if is_chat:

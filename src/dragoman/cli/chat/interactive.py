@@ -9,7 +9,7 @@ from dragoman.cli.chat.commands import Commands
 from dragoman.cli.chat.conversation import Conversation
 from dragoman.cli.chat.exchange import Exchange
 from dragoman.cli.chat.history_file import HistoryFile, state_folder
-from dragoman.cli.chat.line_editor import LineEditor
+from dragoman.cli.chat.line_editor import LineEditor, without_echo
 from dragoman.cli.chat.model_session import ModelSession
 from dragoman.cli.chat.reply_view import ReplyView
 from dragoman.cli.chat.toolbox import Toolbox
@@ -53,7 +53,9 @@ class Chat:
                 view.remark("Ctrl-D ends the chat")
                 continue
             try:
-                if line.strip() and not self._commands.run(line):
+                with without_echo():
+                    is_message = line.strip() and not self._commands.run(line)
+                if is_message:
                     self._answer(line)
             except KeyboardInterrupt:
                 view.error("stopped")

@@ -28,8 +28,12 @@ from dragoman.mcp_client.server import McpServer
 from dragoman.vendor_tools.remote import function_name
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9-]+|_+")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_INVALID = re.compile(r"[^A-Za-z0-9_-]")
+"""What names of tools must not contain in some APIs."""
+_MAX_NAME = 64
 
+_CUT = 60
+"""Length of a name before a number is added."""
 _RUNNERS = ("python", "node", "npx", "uv", "bun", "deno", "pipx")
 """Programs that run another one, which names the server."""
 
@@ -75,12 +79,20 @@ class Toolbox:
             listed = await asyncio.gather(*(server.tools() for server in servers))
         except McpServerError as error:
             raise BackendUnavailableError(str(error)) from None
-        names = [tool.name for tools in listed for tool in tools]
+        names = [_INVALID.sub("_", tool.name) for tools in listed for tool in tools]
         for server, tools in zip(servers, listed, strict=True):
             for tool in tools:
-                is_unique = names.count(tool.name) == 1 and _NAME.fullmatch(tool.name)
-                name = tool.name if is_unique else function_name(server.name, tool.name)
+                own = _INVALID.sub("_", tool.name)
+                is_usable = names.count(own) == 1 and len(own) <= _MAX_NAME
+                name = own if is_usable else self._free(function_name(server.name, tool.name))
                 self._offered[name] = OfferedTool(Tool(name, tool.description, tool.parameters), server, tool.name)
+
+    def _free(self, name: str) -> str:
+        """Returns the name, with a number if it is used already: long names are cut, and may be equal then."""
+        number, free = 2, name
+        while free in self._offered:
+            free, number = f"{name[:_CUT]}_{number}", number + 1
+        return free
 
     def server_of(self, name: str) -> str:
         """Returns the name of the server of a tool; "" if no such tool is offered."""
