@@ -10,6 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+_KILLED: Final = -9
+"""The return code after SIGKILL, which Windows does not have."""
 _CHILD: Final = Path(__file__).with_name("llama_worker.py")
 
 
@@ -88,6 +90,6 @@ def describe_exit(returncode: int | None, stderr: Iterable[str], memory_limit_mb
     lines = list(stderr)
     marked = [line.partition(" E ")[2].strip() for line in lines if " E " in line]
     reason = [*marked[:1], *lines[-1:]][:1]
-    if memory_limit_mb and returncode != -signal.SIGKILL:
+    if memory_limit_mb and returncode != _KILLED:
         reason.append(f"embedded.memory_limit_mb = {memory_limit_mb} may be too small")
     return "; ".join([f"{status_text}: {reason[0]}", *reason[1:]]) if reason else status_text
