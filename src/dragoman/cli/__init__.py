@@ -28,7 +28,7 @@ _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
       dragoman serve   start a gateway with a small embedded model
-      dragoman ask     ask that model a question (no gateway has to run)
+      dragoman chat    talk with a model (no gateway has to run)
 
     `dragoman help COMMAND` describes a command.
 """

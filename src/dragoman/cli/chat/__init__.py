@@ -167,7 +167,7 @@ def run(args: argparse.Namespace) -> int:
 
 def _run(args: argparse.Namespace, message: str, *, is_chat: bool) -> int:
     from dragoman.cli.chat.background_loop import BackgroundLoop
-    from dragoman.cli.chat.conversation import Conversation
+    from dragoman.cli.chat.conversation import ChatConversation
     from dragoman.cli.chat.images import load_image
     from dragoman.cli.chat.interactive import Chat, exchange_for_one
     from dragoman.cli.chat.line_editor import without_echo
@@ -185,7 +185,7 @@ def _run(args: argparse.Namespace, message: str, *, is_chat: bool) -> int:
     ):
         with without_echo():
             session.open(args.model or "")
-        conversation = Conversation(args.system, [each.tool for each in toolbox.offered] if toolbox else [])
+        conversation = ChatConversation(args.system, [each.tool for each in toolbox.offered] if toolbox else [])
         conversation.images += images
         if is_chat:
             return Chat(loop, session, conversation, view, toolbox, args).run()

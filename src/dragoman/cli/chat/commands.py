@@ -7,7 +7,7 @@ from typing import Final, NamedTuple
 
 from dragoman.cli._terminal import one_line
 from dragoman.cli.chat.approval import Approval
-from dragoman.cli.chat.conversation import Conversation
+from dragoman.cli.chat.conversation import ChatConversation
 from dragoman.cli.chat.images import load_image
 from dragoman.cli.chat.model_session import ModelSession
 from dragoman.cli.chat.reply_view import ReplyView
@@ -21,7 +21,7 @@ _DESCRIPTION_CHARS: Final = 80
 
 
 class Command(NamedTuple):
-    """A command."""
+    """What a line such as `/model NAME` does."""
 
     argument: str
     """Its argument, for the help; empty: it has none."""
@@ -35,7 +35,7 @@ class Commands:
     def __init__(
         self,
         session: ModelSession,
-        conversation: Conversation,
+        conversation: ChatConversation,
         view: ReplyView,
         approval: Approval,
         toolbox: Toolbox | None,

@@ -14,7 +14,7 @@ _API = "openai_chat"
 """The API in whose JSON a conversation is saved."""
 
 
-class Conversation:
+class ChatConversation:
     """Messages of the user, the model and tools, in order."""
 
     def __init__(self, system: str = "", tools: Sequence[Tool] = ()) -> None:

@@ -4,13 +4,15 @@ request ─Gateway.generate→ events → view;  calls ─Approval→ Toolbox.ru
 """
 
 import time
+from collections.abc import Iterable, Sequence
 from contextlib import closing
+from itertools import chain
 from typing import Final, NamedTuple
 
 from dragoman.cli.chat import conversation as messages
 from dragoman.cli.chat.approval import Approval
 from dragoman.cli.chat.background_loop import BackgroundLoop
-from dragoman.cli.chat.conversation import Conversation
+from dragoman.cli.chat.conversation import ChatConversation
 from dragoman.cli.chat.gateway_comments import GatewayComments
 from dragoman.cli.chat.line_editor import without_echo
 from dragoman.cli.chat.reply_view import ReplyView
@@ -18,7 +20,7 @@ from dragoman.cli.chat.toolbox import Toolbox, failed, result_text
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import Collector
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import Failure, ReasoningDelta, RefusalDelta, Start, TextDelta, ToolCallStart
+from dragoman.core.events import AnyEvent, Failure, ReasoningDelta, RefusalDelta, Start, TextDelta, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import FinishReason, Part, Request, Text, ToolCall, ToolResult, Usage, add_usage
 from dragoman.gateway.gateway import Gateway
@@ -38,7 +40,7 @@ class RunCall(NamedTuple):
     was_run: bool
 
 
-class Response(NamedTuple):
+class ModelResponse(NamedTuple):
     """One response of the model."""
 
     parts: tuple[Part, ...]
@@ -61,14 +63,14 @@ class Answer(NamedTuple):
     stopped: bool = False
 
 
-class Exchange:
+class ChatExchange:
     """Answers messages with one model after another."""
 
     def __init__(self, loop: BackgroundLoop, view: ReplyView, approval: Approval, toolbox: Toolbox | None) -> None:
         """`toolbox` has the tools of the conversation; None: there are none."""
         self._loop, self._view, self._approval, self._toolbox = loop, view, approval, toolbox
 
-    def answer(self, conversation: Conversation, gateway: Gateway, model: str) -> Answer:
+    def answer(self, conversation: ChatConversation, gateway: Gateway, model: str) -> Answer:
         """Generates the responses to the last message, and adds them to the conversation.
 
         Ctrl-C stops: what is complete stays in the conversation, and the user's message if the model has begun.
@@ -101,10 +103,10 @@ class Exchange:
                 self._view.warn(f"{MAX_ROUNDS} rounds of calls were run; the model is asked to answer without more")
         return Answer(response.parts, response.finish_reason, usage, tuple(run_calls))
 
-    def _respond(self, request: Request, gateway: Gateway) -> Response:
+    def _respond(self, request: Request, gateway: Gateway) -> ModelResponse:
         """Requests and shows one response. Raises: DragomanError: as `answer`."""
         view, collector = self._view, Collector()
-        began_s, first_s = time.monotonic(), None
+        began_s = time.monotonic()
         comments = GatewayComments(view.on_progress, view.on_warnings)
         context = ExchangeContext(
             random_id(), int(time.time()), random_id, observer=comments, progress=view.on_progress
@@ -113,25 +115,29 @@ class Exchange:
         try:
             stream = self._loop.iterate(gateway.generate(request, context), view.tick)
             with without_echo(), closing(stream) as batches:
-                for batch in batches:
-                    for event in batch:
-                        collector.feed(event)
-                        if first_s is None and isinstance(event, _OUTPUT):
-                            first_s = time.monotonic() - began_s
-                        if isinstance(event, Start):
-                            view.warn_labels(event.headers.get(WARNINGS, ""))
-                        view.feed(event)
-            if collector.error is not None:
-                raise collector.error
+                first_s = self._receive(batches, collector, began_s)
         except KeyboardInterrupt:
-            view.close()
             return _stopped_response(collector)
         finally:
             view.close()
+        if collector.error is not None:
+            raise collector.error
         reply = collector.reply()
         has_calls = bool(messages.calls(reply.parts))  # short calls arrive at once, so their speed is not the model's
         view.end(reply.usage, 0.0 if has_calls else time.monotonic() - began_s, first_s)
-        return Response(reply.parts, reply.finish_reason, reply.usage)
+        return ModelResponse(reply.parts, reply.finish_reason, reply.usage)
+
+    def _receive(self, batches: Iterable[Sequence[AnyEvent]], collector: Collector, began_s: float) -> float | None:
+        """Shows and collects the events; returns the seconds to the first output, None if there is no output."""
+        first_s = None
+        for event in chain.from_iterable(batches):
+            collector.feed(event)
+            if first_s is None and isinstance(event, _OUTPUT):
+                first_s = time.monotonic() - began_s
+            if isinstance(event, Start):
+                self._view.warn_labels(event.headers.get(WARNINGS, ""))
+            self._view.feed(event)
+        return first_s
 
     def _run_calls(self, calls: list[ToolCall]) -> tuple[list[RunCall], bool]:
         """Runs the calls in order; returns them, and whether the user stopped."""
@@ -167,9 +173,9 @@ class Exchange:
         return RunCall(call, result, was_run=False)
 
 
-def _stopped_response(collector: Collector) -> Response:
+def _stopped_response(collector: Collector) -> ModelResponse:
     """Returns the text that has arrived so far; calls must not be run, and reasoning may be incomplete."""
     if collector.phase == "open":
         collector.feed(Failure(DragomanError("stopped")))  # closes the open block
     parts = tuple(part for part in collector.reply().parts if isinstance(part, Text) and part.text.strip())
-    return Response(parts, "stop", collector.usage, stopped=True)
+    return ModelResponse(parts, "stop", collector.usage, stopped=True)

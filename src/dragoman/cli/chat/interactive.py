@@ -6,8 +6,8 @@ import sys
 from dragoman.cli.chat.approval import Approval
 from dragoman.cli.chat.background_loop import BackgroundLoop
 from dragoman.cli.chat.commands import Commands
-from dragoman.cli.chat.conversation import Conversation
-from dragoman.cli.chat.exchange import Exchange
+from dragoman.cli.chat.conversation import ChatConversation
+from dragoman.cli.chat.exchange import ChatExchange
 from dragoman.cli.chat.history_file import HistoryFile, state_folder
 from dragoman.cli.chat.line_editor import LineEditor, without_echo
 from dragoman.cli.chat.model_session import ModelSession
@@ -25,7 +25,7 @@ class Chat:
         self,
         loop: BackgroundLoop,
         session: ModelSession,
-        conversation: Conversation,
+        conversation: ChatConversation,
         view: ReplyView,
         toolbox: Toolbox | None,
         args: argparse.Namespace,
@@ -34,7 +34,7 @@ class Chat:
         history = None if args.no_history else HistoryFile(state_folder() / _HISTORY)
         self._editor = LineEditor(history, lambda line: self._commands.completions(line), colour=view.has_colour)
         approval = Approval(self._editor.ask, view.show, accept_all=args.yes)
-        self._exchange = Exchange(loop, view, approval, toolbox)
+        self._exchange = ChatExchange(loop, view, approval, toolbox)
         self._commands = Commands(session, conversation, view, approval, toolbox)
 
     def run(self) -> int:
@@ -80,10 +80,19 @@ class Chat:
             view.remark("the reply was cut at the limit of its length; to continue, ask for the rest")
 
 
-def exchange_for_one(loop: BackgroundLoop, view: ReplyView, toolbox: Toolbox | None, *, accept_all: bool) -> Exchange:
-    """Returns the exchange for one message; tool calls are asked about if there is a terminal."""
+def exchange_for_one(
+    loop: BackgroundLoop, view: ReplyView, toolbox: Toolbox | None, *, accept_all: bool
+) -> ChatExchange:
+    """Returns what answers one message.
+
+    Args:
+        loop: Runs the gateway and the tools.
+        view: Shows the response.
+        toolbox: The tools; None: there are none.
+        accept_all: Whether all calls are run; otherwise each is asked about, which needs a terminal.
+    """
     can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
-    return Exchange(loop, view, Approval(_ask if can_ask else None, view.show, accept_all=accept_all), toolbox)
+    return ChatExchange(loop, view, Approval(_ask if can_ask else None, view.show, accept_all=accept_all), toolbox)
 
 
 def _ask(question: str) -> str:

@@ -60,7 +60,7 @@ class ModelSession:
 
     @property
     def config(self) -> settings.Config:
-        """The settings."""
+        """The settings, with all servers and MCP servers."""
         return self._config
 
     @property

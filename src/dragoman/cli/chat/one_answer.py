@@ -6,8 +6,8 @@ import sys
 from typing import Any, Final
 
 from dragoman.cli.chat import conversation as messages
-from dragoman.cli.chat.conversation import Conversation
-from dragoman.cli.chat.exchange import Answer, Exchange
+from dragoman.cli.chat.conversation import ChatConversation
+from dragoman.cli.chat.exchange import Answer, ChatExchange
 from dragoman.cli.chat.model_session import ModelSession
 from dragoman.cli.chat.reply_view import ReplyView
 from dragoman.cli.chat.toolbox import result_text
@@ -42,9 +42,20 @@ def with_input(prompt: str, text: str) -> str:
 
 
 def answer_once(
-    exchange: Exchange, conversation: Conversation, session: ModelSession, view: ReplyView, *, as_json: bool
+    exchange: ChatExchange, conversation: ChatConversation, session: ModelSession, view: ReplyView, *, as_json: bool
 ) -> int:
-    """Prints the answer to the only message, and returns the exit status."""
+    """Prints the answer to the only message, and returns the exit status.
+
+    Args:
+        exchange: Generates the answer.
+        conversation: Has the message.
+        session: The model.
+        view: Has shown the text already, unless the look is silent.
+        as_json: Whether an object is printed.
+
+    Raises:
+        DragomanError: There is no answer.
+    """
     answer = exchange.answer(conversation, session.gateway, session.model)
     if answer.stopped:
         return 130

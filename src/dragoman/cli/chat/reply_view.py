@@ -16,7 +16,7 @@ from dragoman.core.messages import ToolCall, Usage
 _WAITING: Final = "waiting for the model"
 _RESULT_CHARS: Final = 300
 _MEASURABLE_S: Final = 0.5
-"""Minimum time of a response whose speed is shown."""
+"""Minimum time of a response whose speed is text."""
 _QUIET: Final = frozenset(
     (
         *(
@@ -35,13 +35,13 @@ _QUIET: Final = frozenset(
 
 
 class Look(NamedTuple):
-    """How responses are shown."""
+    """How responses are text."""
 
     palette: Palette
     is_terminal: bool = False
     """Standard output is a terminal."""
     reasoning: bool = True
-    """The reasoning is shown."""
+    """The reasoning is text."""
     is_chat: bool = False
     """There are further messages, so each response has a line with its length and speed."""
     silent: bool = False
@@ -93,11 +93,11 @@ class ReplyView:
             return
         progress = self._progress
         if progress is not None and progress.done < progress.total and self._waits_for == _WAITING:
-            shown = f"reading {progress.done:,} of {progress.total:,} tokens"
-            shown += f"; {progress.cut}" if progress.cut else ""
+            text = f"reading {progress.done:,} of {progress.total:,} tokens"
+            text += f"; {progress.cut}" if progress.cut else ""
         else:
-            shown = self._waits_for
-        self.line.print(shown[: max(10, get_terminal_size().columns - 12)])
+            text = self._waits_for
+        self.line.print(text[: max(10, get_terminal_size().columns - 12)])
 
     def on_progress(self, progress: PromptProgress) -> None:
         """The model has read so much of the prompt. Called in another thread."""
@@ -127,7 +127,7 @@ class ReplyView:
 
         Args:
             usage: Its token counts.
-            seconds: Its time; 0: its speed is not shown.
+            seconds: Its time; 0: its speed is not text.
             first_s: Time to the first token; None: there was none.
         """
         self.close()
@@ -157,8 +157,8 @@ class ReplyView:
         """Shows the result of a call, shortened."""
         self.close()
         palette = self._look.palette
-        shown = shortened(one_line(text.strip()), _RESULT_CHARS) or "(empty)"
-        self._print(f"← {'error: ' if is_error else ''}{shown}", palette.wrong if is_error else palette.dim)
+        text = shortened(one_line(text.strip()), _RESULT_CHARS) or "(empty)"
+        self._print(f"← {'error: ' if is_error else ''}{text}", palette.wrong if is_error else palette.dim)
 
     def warn(self, text: str, label: str = "") -> None:
         """Shows a warning, each once."""
@@ -193,11 +193,11 @@ class ReplyView:
         self.line.clear()
         if kind != self._kind:
             self._begin_block(kind)
-        shown = self._text.feed(text) if self._text else text
-        if shown:
-            self._out.write(shown)
+        text = self._text.feed(text) if self._text else text
+        if text:
+            self._out.write(text)
             self._out.flush()
-            self._line_open = not shown.endswith("\n")
+            self._line_open = not text.endswith("\n")
         self._has_text = True
 
     def _begin_block(self, kind: str) -> None:

@@ -2,14 +2,14 @@
 
 import json
 
-from dragoman.cli.chat.conversation import Conversation
+from dragoman.cli.chat.conversation import ChatConversation
 from dragoman.core.messages import Image, MediaSource, Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult
 
 CALL = ToolCall("c", "add", '{"a": 1}')
 
 
-def with_call() -> Conversation:
-    conversation = Conversation("Be short.", [Tool("add")])
+def with_call() -> ChatConversation:
+    conversation = ChatConversation("Be short.", [Tool("add")])
     conversation.add_question("Add.")
     conversation.add_reply([Reasoning("hm"), CALL])
     conversation.add_results([ToolResult("c", (Text("2"),))])
@@ -17,7 +17,7 @@ def with_call() -> Conversation:
     return conversation
 
 
-def roles(conversation: Conversation) -> list[str]:
+def roles(conversation: ChatConversation) -> list[str]:
     return [message.role for message in conversation.request("m").messages]
 
 
@@ -30,7 +30,7 @@ def test_request_has_system_prompt_and_tools() -> None:
 
 
 def test_images_are_sent_once_before_the_text() -> None:
-    conversation = Conversation()
+    conversation = ChatConversation()
     conversation.images.append(Image(MediaSource("image/png", "AAAA")))
     conversation.add_question("What is it?")
     conversation.add_question("And now?")
