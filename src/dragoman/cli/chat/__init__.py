@@ -23,11 +23,11 @@ if TYPE_CHECKING:
 
 _EXAMPLES: Final = """
     examples:
-      dragoman chat                                    on an automatically selected model
+      dragoman chat                                   on an automatically selected model
       dragoman chat --model qwen2.5-coder-1.5b
-      dragoman chat --image photo.png "What is this?"  one answer
-      git diff | dragoman chat "Review this"           text from a pipe
-      dragoman chat --mcp "python server.py"           with the tools of an MCP server
+      dragoman chat --image cat.png "What is this?"   one answer
+      git diff | dragoman chat "Review this"          text from a pipe
+      dragoman chat --mcp "python server.py"          with the tools of an MCP server
       dragoman chat "Add 2 and 3" --mcp files --yes --json
 
     commands in the chat:
