@@ -58,6 +58,10 @@ class Model:
         elif texts == ["think"]:
             yield ReasoningDelta("Let me see.")
             yield TextDelta("Done.")
+        elif texts == ["warn"]:
+            yield TextDelta("Hello ")
+            yield Notice("failed_over", "m", detail="a > b")
+            yield TextDelta("there")
         elif texts == ["be silent"]:
             pass
         elif texts == ["fail"]:
@@ -127,6 +131,11 @@ def test_system_prompt_and_image_are_sent(url: str, model: Model, tmp_path: Path
     assert system.parts == (Text("Be short."),)
     (image,) = (part for part in user.parts if isinstance(part, Image))
     assert (image.source.media_type, base64.b64decode(image.source.data)) == ("image/png", PIXEL)
+
+
+def test_warning_during_the_response_is_on_standard_error(url: str, tmp_path: Path) -> None:
+    done = run(tmp_path, "warn", "--gateway", url)
+    assert (done.stdout, done.stderr) == ("Hello there\n", "dragoman: warning: failed_over: a > b\n")
 
 
 def test_reasoning_is_not_part_of_the_output(url: str, tmp_path: Path) -> None:
@@ -304,6 +313,9 @@ def test_history_is_kept_for_the_next_chat_unless_turned_off(url: str, model: Mo
         end(chat)
     with terminal(tmp_path, "--gateway", url, "--no-history") as chat:
         say(chat, "forget me")
+        end(chat)
+    with terminal(tmp_path, "--gateway", url, DRAGOMAN_CHAT_HISTORY="false") as chat:
+        say(chat, "forget this")
         end(chat)
     with terminal(tmp_path, "--gateway", url) as chat:
         say(chat, "\x1b[A")

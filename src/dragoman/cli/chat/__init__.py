@@ -7,6 +7,8 @@ import sys
 from contextlib import closing
 from typing import TYPE_CHECKING, Final
 
+from dragoman import compose
+from dragoman import config as settings
 from dragoman.cli._common import (
     BASE_URL,
     EMBEDDED_MODEL,
@@ -14,6 +16,7 @@ from dragoman.cli._common import (
     add_config_flag,
     add_upstream_details,
     require_extras,
+    upstream_flags,
 )
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.errors import ConfigError
@@ -79,8 +82,14 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         action="store_true",
         help="print one object with the text, the tool calls and their results, and the token counts",
     )
-    group.add_argument("--hide-reasoning", action="store_true", help="do not print the model's reasoning")
-    group.add_argument("--no-history", action="store_true", help="neither read nor write the file of typed lines")
+    group.add_argument(
+        "--hide-reasoning", action="store_true", help="do not print the model's reasoning (setting chat.reasoning)"
+    )
+    group.add_argument(
+        "--no-history",
+        action="store_true",
+        help="neither read nor write the file of typed lines (setting chat.history)",
+    )
     command.set_defaults(run=run)
 
 
@@ -133,9 +142,6 @@ def _add_message_flags(command: argparse.ArgumentParser) -> None:
 
 def _configured_servers() -> list[str]:
     """Returns the names of the MCP servers in the settings, for completion."""
-    from dragoman import compose
-    from dragoman import config as settings
-
     try:
         return list(settings.load(compose.settings_path(None), os.environ, {})[0].mcp)
     except ConfigError:
@@ -176,25 +182,35 @@ def _run(args: argparse.Namespace, message: str, *, is_chat: bool) -> int:
     from dragoman.cli.chat.reply_view import ReplyView
     from dragoman.cli.chat.toolbox import open_toolbox
 
-    view = ReplyView(sys.stdout, sys.stderr, _look(args, is_chat=is_chat))
+    config, origin = settings.load(compose.settings_path(args.config), os.environ, _flags(args))
+    view = ReplyView(sys.stdout, sys.stderr, _look(args, config, is_chat=is_chat))
     images = [load_image(path) for path in args.image]
     with (
         BackgroundLoop() as loop,
-        closing(ModelSession(loop, args, view.line)) as session,
-        open_toolbox(args.mcp, session.config, loop, view.line) as toolbox,
+        closing(ModelSession(loop, args, config, origin, view.line)) as session,
+        open_toolbox(args.mcp, config, loop, view.line) as toolbox,
     ):
         with without_echo():
             session.open(args.model or "")
         conversation = ChatConversation(args.system, [each.tool for each in toolbox.offered] if toolbox else [])
         conversation.images += images
         if is_chat:
-            return Chat(loop, session, conversation, view, toolbox, args).run()
+            return Chat(loop, session, conversation, view, toolbox, accept_all=args.yes).run()
         exchange = exchange_for_one(loop, view, toolbox, accept_all=args.yes)
         conversation.add_question(message)
         return answer_once(exchange, conversation, session, view, as_json=args.json)
 
 
-def _look(args: argparse.Namespace, *, is_chat: bool) -> "Look":
+def _flags(args: argparse.Namespace) -> dict[str, object]:
+    """Returns the settings that options set, by their keys."""
+    chat = {
+        "chat.history": False if args.no_history else None,
+        "chat.reasoning": False if args.hide_reasoning else None,
+    }
+    return {**upstream_flags(args), **chat}
+
+
+def _look(args: argparse.Namespace, config: settings.Config, *, is_chat: bool) -> "Look":
     from dragoman.cli.chat.reply_text import Palette
     from dragoman.cli.chat.reply_view import Look
 
@@ -204,7 +220,7 @@ def _look(args: argparse.Namespace, *, is_chat: bool) -> "Look":
     return Look(
         Palette(colours),
         is_terminal=is_terminal,
-        reasoning=not args.hide_reasoning,
+        reasoning=config.chat.reasoning,
         is_chat=is_chat,
         silent=args.json,
     )

@@ -1,6 +1,5 @@
 """The chat at the terminal: reads messages and commands in turn, and shows the replies."""
 
-import argparse
 import sys
 
 from dragoman.cli.chat.approval import Approval
@@ -28,12 +27,13 @@ class Chat:
         conversation: ChatConversation,
         view: ReplyView,
         toolbox: Toolbox | None,
-        args: argparse.Namespace,
+        *,
+        accept_all: bool,
     ) -> None:
         self._session, self._conversation, self._view = session, conversation, view
-        history = None if args.no_history else HistoryFile(state_folder() / _HISTORY)
+        history = HistoryFile(state_folder() / _HISTORY) if session.config.chat.history else None
         self._editor = LineEditor(history, lambda line: self._commands.completions(line), colour=view.has_colour)
-        approval = Approval(self._editor.ask, view.show, accept_all=args.yes)
+        approval = Approval(self._editor.ask, view.show, accept_all=accept_all)
         self._exchange = ChatExchange(loop, view, approval, toolbox)
         self._commands = Commands(session, conversation, view, approval, toolbox)
 

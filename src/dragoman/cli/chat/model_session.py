@@ -5,7 +5,6 @@ runs on this machine, else an embedded model, which is started here.
 """
 
 import argparse
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final, NamedTuple
@@ -16,7 +15,7 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models as model_catalog
-from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras, upstream_flags
+from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.select_backend import gateway_server, select_backend, upstream_only
 from dragoman.cli.chat.background_loop import BackgroundLoop
@@ -45,14 +44,23 @@ class Source(NamedTuple):
 class ModelSession:
     """A gateway in this process, in front of the model's server or with the embedded model itself."""
 
-    def __init__(self, loop: BackgroundLoop, args: argparse.Namespace, line: ProgressLine) -> None:
+    def __init__(
+        self,
+        loop: BackgroundLoop,
+        args: argparse.Namespace,
+        config: settings.Config,
+        origin: dict[str, str],
+        line: ProgressLine,
+    ) -> None:
         """Args:
         loop: Runs the gateway.
-        args: The arguments of the command.
+        args: The arguments of the command that name a server.
+        config: The settings.
+        origin: Where each setting that is not at its default comes from, by its key.
         line: Shows what the user waits for.
         """
         self._loop, self._args, self._line = loop, args, line
-        self._config, self._origin = settings.load(compose.settings_path(args.config), os.environ, upstream_flags(args))
+        self._config, self._origin = config, origin
         self._gateway: Gateway | None = None
         self._source: Source | None = None
         self.model = ""
