@@ -278,8 +278,8 @@ class Gateway:
                 summary = self._summary_request(complete)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
         plan = self._vendor_tools.plan(complete, self._router.first, listings)
-        policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         complete = complete if plan is None else plan.request
+        policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
         return _ResponseJob(
@@ -298,7 +298,7 @@ class Gateway:
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return partial(self._vendor_tools.generate, backend, job.vendor_tools, self.on_tool_run)
+            return self._vendor_tools.response(backend, job.vendor_tools, self.on_tool_run).generate
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: _ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
@@ -319,7 +319,7 @@ class Gateway:
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
-                stages.append(ReplySchemaCheck(edit.request, job.policy))
+                stages.append(ReplySchemaCheck(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
         if edit.applied:
             stages.append(EditReport(edit.applied))
         early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event

@@ -12,7 +12,17 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from dragoman.core.events import AnyEvent, Failure, Finish, Notice, TextDelta, ToolCallStart, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    TextDelta,
+    ToolCallStart,
+    UsageUpdate,
+    VendorBlock,
+    VendorBlockStart,
+)
 from dragoman.core.messages import Message, Request, Text, Usage, add_usage
 from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard.policy import GuardPolicy
@@ -28,13 +38,14 @@ _MAX_VIOLATIONS: Final = 5
 class ReplySchemaCheck(EventStage):
     """Buffers the text of a response that the backend could not constrain, and checks it at the end."""
 
-    def __init__(self, request: Request, policy: GuardPolicy) -> None:
+    def __init__(self, request: Request, policy: GuardPolicy, later: Sequence[Message] = ()) -> None:
         """
         Args:
             request: The request, with `response_schema`.
             policy: The settings of the guard.
+            later: Messages that are added to the conversation during the response.
         """
-        self._request, self._policy = request, policy
+        self._request, self._policy, self._later = request, policy, later
         self._may_reask = policy.reask
         self._texts: list[str] | None = None
         """The text that waits; None: it is passed on."""
@@ -61,6 +72,9 @@ class ReplySchemaCheck(EventStage):
                     continue
                 case UsageUpdate(counts):
                     self._usage = counts
+                case VendorBlock() | VendorBlockStart() if self._texts:  # the reply is the text after the last of them
+                    out += map(TextDelta, self._texts)
+                    self._texts = []
                 case ToolCallStart() | Failure() if self._texts is not None:
                     out += map(TextDelta, self._texts)
                     self._texts = None
@@ -89,7 +103,7 @@ class ReplySchemaCheck(EventStage):
         limit = min(self._request.max_tokens or most, most)
         message = f"the reply does not match its schema: {self._mismatch}; the model was re-asked"
         return ReaskRequest(
-            replace(self._request, messages=(*self._request.messages, *turns), max_tokens=limit),
+            replace(self._request, messages=(*self._request.messages, *self._later, *turns), max_tokens=limit),
             Notice("reasked", message, detail=RESPONSE_FORMAT),
         )
 

@@ -83,9 +83,9 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_rounds: Annotated[
         int, setting("Maximum responses of the model to one request, tool results included.", ge=1, le=100)
     ] = 8
-    timeout_s: Annotated[float, setting("Time for the tool calls of one reply and the rounds, in seconds.", gt=0)] = (
-        120.0
-    )
+    timeout_s: Annotated[
+        float, setting("Time for the tool calls of one reply, in seconds; the model's own time does not count.", gt=0)
+    ] = 120.0
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
     max_concurrent_calls: Annotated[int, setting("Maximum calls of one reply that run at once.", ge=1, le=100)] = 4
     max_tokens: Annotated[

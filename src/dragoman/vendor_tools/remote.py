@@ -6,12 +6,16 @@ its tools add and report                                                  →  f
 
 import re
 from collections.abc import Mapping
+from hashlib import sha256
 from typing import Final
 
 from dragoman.core.messages import FrozenStruct, JsonText
 
 _INVALID: Final = re.compile(r"[^A-Za-z0-9_-]")
 _MAX_NAME: Final = 64
+_SEPARATOR: Final = "__"
+_DIGEST: Final = 8
+"""Characters."""
 
 
 class RemoteTool(FrozenStruct, frozen=True):
@@ -58,6 +62,8 @@ class RemoteServer(FrozenStruct, frozen=True):
     """Tools whose calls need approval."""
     never: RemoteToolFilter | None = None
     """Tools whose calls need none; decides before `always`."""
+    connector: str = ""
+    """Position of the field that names a connector, which only the API's vendor can run; empty: there is none."""
 
     def offers(self, tool: RemoteTool) -> bool:
         """Returns whether the model may use the tool."""
@@ -81,5 +87,12 @@ class ApprovedCall(FrozenStruct, frozen=True):
 
 
 def function_name(label: str, tool: str) -> str:
-    """Returns the name of a server's tool for the model."""
-    return _INVALID.sub("_", f"{label}__{tool}")[:_MAX_NAME]
+    """Returns the name of a server's tool for the model.
+
+    A name that several tools could get, because characters are replaced or cut, ends with a digest.
+    """
+    plain = f"{label}{_SEPARATOR}{tool}"
+    if len(plain) <= _MAX_NAME and not _INVALID.search(plain) and plain.count(_SEPARATOR) == 1 and "___" not in plain:
+        return plain
+    digest = sha256(f"{label}\0{tool}".encode()).hexdigest()[:_DIGEST]
+    return f"{_INVALID.sub('_', plain)[: _MAX_NAME - _DIGEST - 1]}_{digest}"

@@ -21,7 +21,7 @@ from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
 from support.mcp_servers import http_server, stdio
 from support.scenarios import call
-from support.vendor_tools import EXTRA, QUESTION, asking, blocks, body, items, scripted, whole
+from support.vendor_tools import EXTRA, FUNCTION, QUESTION, asking, blocks, body, items, scripted, whole
 from support.vendor_types import checked, frames
 
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
@@ -51,6 +51,12 @@ async def client(
 def result(request: v.Request) -> v.ToolResult:
     (found,) = [part for message in request.messages for part in message.parts if isinstance(part, v.ToolResult)]
     return found
+
+
+def read_result(request: v.Request, number: int) -> str:
+    """The text of a result of the conversation."""
+    results = [part for message in request.messages for part in message.parts if isinstance(part, v.ToolResult)]
+    return "".join(part.text for part in results[number].parts if isinstance(part, v.Text))
 
 
 def read(request: v.Request) -> str:
@@ -136,6 +142,44 @@ async def test_approved_call_is_run(stream: bool, stored: bool) -> None:
     assert message["content"][0]["text"] == "Done."
     assert read(asked[1]) == "5"
     assert [message.role for message in asked[1].messages] == ["user", "assistant", "tool"]
+
+
+async def approve(http: httpx2.AsyncClient, declared: dict[str, Any]) -> list[dict[str, Any]]:
+    """A conversation whose last item approves the call that the model asks for."""
+    (listing, request), _ = await items(http, False, tools=[declared])
+    answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+    return [{"role": "user", "content": QUESTION}, listing, request, answer]
+
+
+@each_stream
+async def test_approved_call_is_run_once_if_the_model_is_reasked(
+    stream: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    asked: list[v.Request] = []
+    declared = {**BOOKS, "require_approval": "always"}
+    read_file = {"type": "function", "name": "read", "parameters": FUNCTION, "strict": False}
+    async with client(ADD, call(0, "read", path=[1]), call(0, "read", path="a"), asked=asked) as http:
+        history = await approve(http, declared)
+        with caplog.at_level("INFO", "dragoman.gateway.vendor_tools"):
+            output, _ = await items(http, stream, tools=[declared, read_file], input=history)
+    assert [item["type"] for item in output] == ["mcp_call", "function_call"]
+    assert [record.args[0] for record in caplog.records if record.msg.startswith("ran ")] == ["mcp"]
+    assert len(asked) == 3
+    assert [read_result(request, 0) for request in asked[1:]] == ["5", "5"]
+
+
+async def test_old_approval_no_longer_counts() -> None:
+    asked: list[v.Request] = []
+    declared = {**BOOKS, "require_approval": "always"}
+    async with client(ADD, ANSWER, asked=asked) as http:
+        history = await approve(http, declared)
+        later = [
+            {"role": "assistant", "content": "It did not work."},
+            {"role": "user", "content": "Never mind. Hello!"},
+        ]
+        (message,), _ = await items(http, False, tools=[declared], input=[*history, *later])
+    assert message["content"][0]["text"] == "Done."
+    assert "not available any more" in read(asked[1])
 
 
 async def test_refused_call_is_not_run() -> None:

@@ -13,7 +13,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import EventStream, ExchangeContext
-from dragoman.core.events import AnyEvent, Finish, ReasoningDelta, Start, TextDelta, UsageUpdate
+from dragoman.core.events import AnyEvent, Finish, Notice, ReasoningDelta, Start, TextDelta, UsageUpdate
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.tool_executors.local_index import LocalSearch
@@ -246,6 +246,53 @@ async def test_call_that_takes_too_long_is_ended() -> None:
     assert reason == "pause_turn"
 
 
+async def test_time_of_the_model_does_not_count() -> None:
+    async def slow(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        asked.append(request)
+        await asyncio.sleep(0.6)
+        yield Start("", "", 0)
+        for event in SEARCH if len(asked) == 1 else [TextDelta(ANSWER)]:
+            yield event
+        yield Finish("stop")
+
+    asked: list[v.Request] = []
+    async with asking(slow, running(Found(), timeout_s=0.5)) as http:
+        content, reason = await messages(http, False, **ONLY["anthropic_messages"])
+    assert isinstance(content[1]["content"], list)
+    assert (content[-1]["text"], reason) == (ANSWER, "end_turn")
+
+
+@each_stream
+async def test_reply_is_checked_if_the_gateway_runs_all_tools(stream: bool) -> None:
+    asked: list[v.Request] = []
+    unconstrained = Notice("constraint_not_applied", "", detail="response_format")
+    script = scripted([unconstrained, *SEARCH], [TextDelta("no JSON")], [TextDelta('{"a": 1}')], asked=asked)
+    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+    text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
+    async with asking(script, running(Found())) as http:
+        output, _ = await items(http, stream, **ONLY["openai_responses"], text=text)
+    assert "web_search_call" in [item["type"] for item in output]
+    assert json.loads(output[-1]["content"][0]["text"]) == {"a": 1}
+    assert len(asked) == 3
+    assert [text_of(result) for result in results_of(asked[2])] == [text_of(result) for result in results_of(asked[1])]
+    assert not asked[2].tools
+
+
+async def test_reask_does_not_restart_the_rounds() -> None:
+    asked: list[v.Request] = []
+    read_file = {
+        **OWN["anthropic_messages"],
+        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
+    }
+    wrong = call(0, "read", path=[1])
+    script = scripted(SEARCH, SEARCH, wrong, *[SEARCH] * 9, asked=asked)
+    tools = [*ONLY["anthropic_messages"]["tools"], read_file]
+    searcher = Found()
+    async with asking(script, running(searcher, max_rounds=4)) as http:
+        await messages(http, False, tools=tools)
+    assert len(asked) == 4
+
+
 async def test_call_is_cancelled_if_client_leaves() -> None:
     stuck = Stuck()
     script = scripted(SEARCH, asked=[])
@@ -403,6 +450,26 @@ async def test_server_of_clients_api_searches_itself_unless_configured(support: 
         await messages(http, False, **ONLY["anthropic_messages"])
     ours = configured and not support
     assert [tool.kind for tool in asked[0].tools] == ["function" if ours else "web_search_20250305"]
+
+
+async def test_connector_is_left_to_a_server_of_the_clients_api() -> None:
+    asked: list[v.Request] = []
+    backend = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
+    tools = [{"type": "mcp", "server_label": "mail", "connector_id": "connector_gmail"}]
+    async with serving(Gateway([backend])) as (_, url), http_client(url) as http:
+        await items(http, False, tools=tools)
+    assert [tool.kind for tool in asked[0].tools] == ["mcp"]
+
+
+async def test_options_of_mcp_servers_go_with_them() -> None:
+    asked: list[v.Request] = []
+    backend = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
+    backend.support = False
+    fields = {"mcp_servers": [{"type": "url", "url": "https://example.com", "name": "books"}]}
+    tools = [{"type": "mcp_toolset", "mcp_server_name": "books"}, OWN["anthropic_messages"]]
+    async with serving(Gateway([backend])) as (_, url), http_client(url) as http:
+        await messages(http, False, tools=tools, **fields)
+    assert [tool.kind for tool in asked[0].tools] == ["function"]
 
 
 async def test_call_copied_from_search_results_is_reported() -> None:

@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 
 from msgspec import Raw
 
-from dragoman.core.errors import RequestError
 from dragoman.core.events import AnyEvent, VendorBlock, VendorBlockStart
 from dragoman.core.messages import Message, ToolCall, UnknownPart
 from dragoman.dialects.openai_responses.request_reader import NAME
@@ -45,9 +44,7 @@ def read_server(label: str, options: Fields, path: str) -> RemoteServer:
     Raises:
         RequestError: A field is wrong.
     """
-    for name in ("connector_id", "tunnel_id"):
-        if options.string(name):
-            raise RequestError("connectors are run by the API's vendor only: use server_url", f"{path}.{name}")
+    connector = next((f"{path}.{name}" for name in ("connector_id", "tunnel_id") if options.string(name)), "")
     headers = {}
     declared = options.pop("headers")
     if declared is not None and declared.kind == "object":
@@ -73,6 +70,7 @@ def read_server(label: str, options: Fields, path: str) -> RemoteServer:
         needs_approval=needs,
         always=always,
         never=never,
+        connector=connector,
     )
 
 
@@ -168,12 +166,13 @@ def read_approvals(messages: Sequence[Message]) -> Approvals:
 
 
 def approved(messages: Sequence[Message]) -> tuple[ApprovedCall, ...]:
-    """Returns the calls that were approved and not run."""
-    approvals = read_approvals(messages)
+    """Returns the calls that the client approves in its last turn: an older approval no longer counts."""
+    last = max((n for n, message in enumerate(messages) if message.role == "assistant"), default=-1)
+    answers, run = read_approvals(messages[last + 1 :]).answers, read_approvals(messages).run
     return tuple(
         ApprovedCall(id, function_name(fields.string("server_label"), fields.string("name")), _arguments(fields))
         for fields in _items(messages, ASK)
-        if (id := fields.string("id")) not in approvals.run and approvals.answers.get(id, (False, ""))[0]
+        if (id := fields.string("id")) not in run and answers.get(id, (False, ""))[0]
     )
 
 

@@ -12,32 +12,25 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
-from dragoman.core.collect import collect
 from dragoman.core.events import (
     AnyEvent,
     Detail,
     Finish,
     Notice,
-    ReasoningDelta,
     Start,
-    TextDelta,
-    ToolCallDelta,
-    ToolCallEnd,
-    ToolCallIncomplete,
-    ToolCallStart,
     UsageUpdate,
-    VendorBlock,
 )
 from dragoman.core.messages import Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.model_round import ModelRound
 from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
@@ -51,8 +44,6 @@ from dragoman.vendor_tools.tool import (
 )
 
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
-_BETWEEN: Final = "\n\n"
-"""Text between the texts of two rounds, where nothing else separates them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,52 +86,67 @@ class VendorToolRunner(ToolRunSettings):
         listed = await asyncio.gather(*map(executor.list_tools, servers))
         return tuple(zip(servers, listed, strict=True))
 
-    async def generate(
-        self,
-        backend: Backend,
-        plan: VendorToolPlan,
-        on_run: OnToolRun | None,
-        request: Request,
-        context: ExchangeContext,
-    ) -> EventStream:
-        """Yields the events of the whole response.
+    def response(self, backend: Backend, plan: VendorToolPlan, on_run: OnToolRun | None) -> "VendorToolResponse":
+        """Returns one response of a backend, whose calls are run.
 
         Args:
             backend: The backend that is asked.
             plan: What the gateway does about the tools.
             on_run: Is called after each run of a tool.
+        """
+        return VendorToolResponse(self, backend, plan, on_run)
+
+
+class VendorToolResponse:
+    """One response; its limits and the results of approved calls last over a re-ask."""
+
+    def __init__(
+        self, runner: VendorToolRunner, backend: Backend, plan: VendorToolPlan, on_run: OnToolRun | None
+    ) -> None:
+        self._runner, self._backend, self._plan = runner, backend, plan
+        self._spent = SpentLimits()
+        self._calls = CallRunner(runner, plan, on_run)
+        self._approved: dict[str, ToolRunResult] = {}
+        """Results of approved calls, by the id of the approval."""
+
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
+        """Yields the events of the whole response, or of a second one if the model is re-asked.
+
+        Args:
             request: The request for the backend.
             context: The exchange.
 
         Raises:
             DragomanError: Before Start; later from a further round.
         """
+        plan = self._plan
         if plan.refused is not None:
             yield refusal(plan, plan.refused, request, context)
             return
         if missing := tuple(name for name in plan.tools if name not in plan.run):
             context = replace(context, unavailable_tools=missing)
-        response = _Response(self, plan, context, on_run)
-        results: list[ToolRunResult] = []
-        if plan.approved:
+        self._calls.context = context
+        response = _Response(self._runner, plan, context, self._calls, self._spent)
+        if plan.approved and not self._approved:
             yield response.with_listings([Start(context.id, request.model, context.created)])
-            approved = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in plan.approved]
-            async with aclosing(response.run_all(approved, results)) as events_of_calls:
+            async with aclosing(self._run_approved(response, context)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
-            request = with_results(request, {call.approval_id: r for call, r in zip(approved, results, strict=True)})
+            response.has_started = True
+        request = with_results(request, self._approved)
         while True:
             turn = response.begin_round()
-            async with aclosing(context.generate(backend, request)) as batches:
+            async with aclosing(context.generate(self._backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch):
                         yield response.with_listings(out)
             if turn.finish is None:
                 return
             if not turn.calls:
+                response.count_usage()
                 yield [*response.citations(turn), turn.finish]
                 return
-            results = []
+            results: list[ToolRunResult] = []
             async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
@@ -149,16 +155,41 @@ class VendorToolRunner(ToolRunSettings):
                 return
             request = _next_request(plan, request, turn, results)
 
+    async def _run_approved(self, response: "_Response", context: ExchangeContext) -> EventStream:
+        """Runs the calls that the user approved, each once, and yields their events for the client."""
+        calls = [VendorToolCall(context.new_id(), tool, each.arguments, each.id) for each, tool in self._plan.approved]
+        results: list[ToolRunResult] = []
+        async with aclosing(response.run_all(calls, results)) as events_of_calls:
+            async for events in events_of_calls:
+                yield events
+        self._approved = {call.approval_id: result for call, result in zip(calls, results, strict=True)}
+
+
+@dataclass
+class SpentLimits:
+    """What all rounds of a response have used so far, those of a re-ask included."""
+
+    rounds: int = 0
+    tokens: int = 0
+    cost_usd: float = 0.0
+
 
 class _Response:
-    """The state of one response over all rounds."""
+    """The state of one stream of events over all rounds."""
 
     def __init__(
-        self, settings: ToolRunSettings, plan: VendorToolPlan, context: ExchangeContext, on_run: OnToolRun | None
+        self,
+        settings: ToolRunSettings,
+        plan: VendorToolPlan,
+        context: ExchangeContext,
+        calls: CallRunner,
+        spent: SpentLimits,
     ) -> None:
         self.plan, self.context, self._settings = plan, context, settings
-        self.calls = CallRunner(settings, plan, context, on_run)
+        self.calls, self._spent = calls, spent
         self.rounds = 0
+        self.has_started = False
+        """The client has got Start."""
         self.client_calls = 0
         self.earlier_usage = Usage()
         """Of the rounds before the present one."""
@@ -209,7 +240,7 @@ class _Response:
                 if not call.tool.is_internal and (events := self.plan.codec.finish(call, results[-1])):
                     yield events
 
-    def citations(self, turn: "_Round") -> list[AnyEvent]:
+    def citations(self, turn: ModelRound) -> list[AnyEvent]:
         """Returns the sources that the last text of the response mentions."""
         codec = self.plan.codec
         if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
@@ -221,14 +252,22 @@ class _Response:
         found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
         return [Detail(ANNOTATIONS, found)] if found else []
 
-    def begin_round(self) -> "_Round":
+    def begin_round(self) -> ModelRound:
         self.rounds += 1
+        self._spent.rounds += 1
         self.earlier_usage = self.usage or Usage()
-        return _Round(self, is_first=self.rounds == 1 and not self.plan.approved)
+        return ModelRound(self, is_first=self.rounds == 1 and not self.has_started)
 
-    def end_of_round(self, turn: "_Round") -> Sequence[AnyEvent] | None:
+    def count_usage(self) -> None:
+        """Adds the usage of the round to that of all rounds."""
+        now, before = self.usage or Usage(), self.earlier_usage
+        self._spent.tokens += now.input_tokens + now.output_tokens - before.input_tokens - before.output_tokens
+        self._spent.cost_usd += (now.cost_usd or 0.0) - (before.cost_usd or 0.0)
+
+    def end_of_round(self, turn: ModelRound) -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
+        self.count_usage()
         usage = self._counted_usage()
         if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
@@ -247,14 +286,14 @@ class _Response:
 
     def _reached_limit(self) -> str:
         """Returns the limit that allows no further round; "" if there is none."""
-        settings, usage = self._settings, self.usage or Usage()
-        if self.rounds >= settings.max_rounds:
+        settings, spent = self._settings, self._spent
+        if spent.rounds >= settings.max_rounds:
             return f"{settings.max_rounds} rounds"
-        if asyncio.get_running_loop().time() >= self.calls.deadline:
+        if self.calls.left_s <= 0:
             return f"{settings.timeout_s:g} s"
-        if 0 < settings.max_tokens <= usage.input_tokens + usage.output_tokens:
+        if 0 < settings.max_tokens <= spent.tokens:
             return f"{settings.max_tokens} tokens"
-        if 0 < settings.max_cost_usd <= (usage.cost_usd or 0.0):
+        if 0 < settings.max_cost_usd <= spent.cost_usd:
             return f"{settings.max_cost_usd:g} US dollars"
         return ""
 
@@ -270,101 +309,9 @@ class _Response:
         return self.plan.codec.count_uses(self.usage, self.calls.uses)
 
 
-class _Round:
-    """One response of the model: its events for the client, and the calls for the gateway."""
-
-    def __init__(self, response: _Response, *, is_first: bool) -> None:
-        self._response, self._is_first = response, is_first
-        self._events: list[AnyEvent] = []
-        """All events as they arrived."""
-        self._open: VendorTool | None = None
-        """The tool of the open call, which the client does not see."""
-        self._arguments: list[str] = []
-        self._has_text = False
-        self._separator = ""
-        """Text that is inserted before the first text."""
-        self._index = 0
-        """Index of the open call for the client."""
-        self.calls: list[VendorToolCall] = []
-        self.call_ids: list[str] = []
-        """The backend's ids of these calls."""
-        self.has_client_calls = False
-        self.finish: Finish | None = None
-
-    def feed(self, batch: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        """Returns the events for the client."""
-        self._events += batch
-        if self._has_text and len(batch) == 1 and type(batch[0]) is TextDelta:
-            return batch  # the most frequent case
-        out: list[AnyEvent] = []
-        for event in batch:
-            out += self._feed(event)
-        return out
-
-    def _feed(self, event: AnyEvent) -> Sequence[AnyEvent]:
-        match event:
-            case Start():
-                return [event] if self._is_first else []
-            case TextDelta():
-                return self._text(event)
-            case UsageUpdate(usage):
-                return [UsageUpdate(self._response.total_usage(usage))]
-            case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
-                return self._call(event)
-            case Finish():
-                self.finish = event
-                return []
-            case _:
-                return [event]
-
-    def _text(self, event: TextDelta) -> Sequence[AnyEvent]:
-        if not event.text or self._has_text:
-            return [event]
-        response, self._has_text = self._response, True
-        joins = response.has_text and not response.is_separated and not self._is_first
-        response.has_text = True
-        self._separator = _BETWEEN if joins else ""
-        return [TextDelta(_BETWEEN), event] if joins else [event]
-
-    def _call(self, event: ToolCallStart | ToolCallDelta | ToolCallEnd | ToolCallIncomplete) -> Sequence[AnyEvent]:
-        response = self._response
-        if isinstance(event, ToolCallStart):
-            self._open = response.tool_of(event.name)
-            if self._open is None:
-                self.has_client_calls = True
-                self._index = response.client_calls
-                response.client_calls += 1
-            else:
-                self._arguments.clear()
-                self.call_ids.append(event.id)
-                return []
-        if self._open is None:
-            return [event if event.index == self._index else replace(event, index=self._index)]
-        if isinstance(event, ToolCallDelta):
-            self._arguments.append(event.text)
-        elif isinstance(event, ToolCallEnd):
-            self.call_ids[-1] = event.id or self.call_ids[-1]
-            self.calls.append(VendorToolCall(response.context.new_id(), self._open, "".join(self._arguments) or "{}"))
-        else:
-            self.call_ids.pop()
-        return []
-
-    def last_text(self, *, across_blocks: bool) -> str:
-        """Returns the text for the client; that after the last other part, unless `across_blocks`."""
-        texts: list[str] = []
-        for event in self._events:
-            if isinstance(event, TextDelta):
-                texts.append(event.text)
-            elif not across_blocks and isinstance(event, ReasoningDelta | ToolCallStart | VendorBlock):
-                texts.clear()
-        return self._separator + "".join(texts) if across_blocks else "".join(texts)
-
-    def parts_for_model(self) -> Message:
-        """Returns the response as a message of the model's history."""
-        return Message("assistant", collect(self._events).parts)
-
-
-def _next_request(plan: VendorToolPlan, request: Request, turn: _Round, results: Sequence[ToolRunResult]) -> Request:
+def _next_request(
+    plan: VendorToolPlan, request: Request, turn: ModelRound, results: Sequence[ToolRunResult]
+) -> Request:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
     message = turn.parts_for_model()
     answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))

@@ -10,12 +10,13 @@ any other backend                          tools with an executor become functio
 """
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from typing import NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.errors import UnsupportedError, quote
+from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
@@ -90,6 +91,10 @@ def declared_servers(
     route = find_route(request) if servers else None
     if route is None or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
         return offered
+    for tool in servers:
+        if tool.server is not None and tool.server.connector:
+            message = "connectors are run by the API's vendor only: use server_url"
+            raise RequestError(message, tool.server.connector)
     labels = {tool.name for tool in servers}
     return [*servers, *(tool for tool in offered if tool.name not in labels)]
 
@@ -130,14 +135,15 @@ def plan_vendor_tools(
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)
     support = route.backend.runs_vendor_tools() if is_own_api else False
-    if support or (support is None and not executors):
+    if support:
         return _offer_plan(codec, request, offered, executors)
     declared = [tool for tool in codec.declared(request) if _is_offered(tool, executors)]
     clients = {tool.name for tool in request.tools if tool.kind == "function"}
     runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
     run = _with_searches(request, {tool.name: tool for tool in runnable if tool.kind != _SERVER}, internal)
     replaced = [tool for tool in runnable if tool.kind == _SERVER or tool.name in run]
-    run |= {tool.name: tool for tool in _remote_tools(listings) if tool.name not in clients}
+    remote = {tool.name: tool for tool in _remote_tools(listings)}
+    run |= {name: tool for name, tool in remote.items() if name not in clients}
     others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
     if support is None:
         others = []  # the server may run them
@@ -148,18 +154,17 @@ def plan_vendor_tools(
         return None
     refused = _refused(request, codec, others, is_alone=not (run or replaced) and not clients)
     written = _with_functions(replace(request, messages=messages), replaced, run, executors)
-    if any(tool.kind == _SERVER for tool in replaced):
-        written = _without_kinds(written, codec.server_options)
+    written = _without_server_options(written, replaced, codec)
     if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
         written = with_search(written, search, codec.found_tools(request))
-    warnings: tuple[Notice, ...] = ()
+    warnings = _name_clashes(remote, clients)
     if is_own_api and others:
-        written = _without_tools(written, others)
+        written = _without_tools(written, others, codec)
         dropped = {tool.declared: quote(tool.declared) for tool in others}
-        warnings = tuple(notices_by_name("content_dropped", "the server does not run: {}", dropped))
+        warnings += notices_by_name("content_dropped", "the server does not run: {}", dropped)
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
     tools, new = {tool.name: tool for tool in others} | run, _new_listings(request, codec, listings)
-    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, warnings, new, approved)
+    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, tuple(warnings), new, approved)
 
 
 def _new_listings(request: Request, codec: VendorToolCodec, listings: Listings) -> Listings:
@@ -279,17 +284,28 @@ def _function(tool: VendorTool, executors: Mapping[str, ToolExecutor]) -> Tool:
     return replace(function, loading="search") if tool.kind == TOOL_SEARCH else function
 
 
-def _without_kinds(request: Request, kinds: frozenset[str]) -> Request:
+def _without_kinds(request: Request, kinds: AbstractSet[str]) -> Request:
     tools = tuple(tool for tool in request.tools if tool.kind not in kinds)
     return replace(request, tools=tools, tool_choice=request.tool_choice if tools else ToolChoice())
 
 
-def _without_tools(request: Request, missing: Sequence[VendorTool]) -> Request:
+def _without_server_options(request: Request, absent: Sequence[VendorTool], codec: VendorToolCodec) -> Request:
+    """Returns the request without options of MCP servers, if one of the absent tools is such a server."""
+    return _without_kinds(request, codec.server_options) if any(tool.kind == _SERVER for tool in absent) else request
+
+
+def _without_tools(request: Request, missing: Sequence[VendorTool], codec: VendorToolCodec) -> Request:
     """Returns the request without tools that the server would take for the client's functions, or ignore."""
     names = {tool.declared for tool in missing}
-    tools = tuple(tool for tool in request.tools if tool.kind not in names)
     extra = {name: raw for name, raw in request.extra.items() if name not in names}
-    return replace(request, tools=tools, tool_choice=request.tool_choice if tools else ToolChoice(), extra=extra)
+    return _without_server_options(_without_kinds(replace(request, extra=extra), names), missing, codec)
+
+
+def _name_clashes(remote: Mapping[str, VendorTool], clients: AbstractSet[str]) -> list[Notice]:
+    """Returns warnings about tools of MCP servers that are not offered, as the client has functions of their names."""
+    names = {name: quote(name) for name in remote if name in clients}
+    text = "the client has a function of the same name as this tool of an MCP server: {}"
+    return [*notices_by_name("content_dropped", text, names)]
 
 
 def last_user_text(request: Request) -> str:

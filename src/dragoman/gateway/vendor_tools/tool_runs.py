@@ -67,7 +67,7 @@ class ToolRunSettings:
     max_rounds: int = MAX_ROUNDS
     """Maximum responses of the model to one request."""
     timeout_s: float = TIMEOUT_S
-    """Time after which no further round begins and no call runs on."""
+    """Time for all calls of a response, without that of the model, after which no further round begins."""
     max_result_chars: int = MAX_RESULT_CHARS
     """Maximum characters of a result."""
     max_concurrent_calls: int = MAX_CONCURRENT_CALLS
@@ -90,18 +90,19 @@ class ToolRunSettings:
 class CallRunner:
     """Runs the calls of one response."""
 
-    def __init__(
-        self, settings: ToolRunSettings, plan: VendorToolPlan, context: ExchangeContext, on_run: OnToolRun | None
-    ) -> None:
+    def __init__(self, settings: ToolRunSettings, plan: VendorToolPlan, on_run: OnToolRun | None) -> None:
         """
         Args:
             settings: The executors and limits.
             plan: What the gateway does about the tools.
-            context: The exchange.
             on_run: Is called after each run.
         """
-        self._settings, self._plan, self._context, self._on_run = settings, plan, context, on_run
-        self.deadline = asyncio.get_running_loop().time() + settings.timeout_s
+        self._settings, self._plan, self._on_run = settings, plan, on_run
+        self.context: ExchangeContext | None = None
+        """The exchange."""
+        self.left_s = settings.timeout_s
+        """Time that is left for calls."""
+        self._deadline = 0.0
         self._free = asyncio.Semaphore(settings.max_concurrent_calls)
         self.uses = Counter[str]()
         """Calls by kind of tool."""
@@ -111,6 +112,9 @@ class CallRunner:
     @asynccontextmanager
     async def running(self, calls: Sequence[VendorToolCall]) -> AsyncIterator[Sequence[asyncio.Task[ToolRunResult]]]:
         """Starts the calls and returns their tasks, in order; at the end those that still run are cancelled."""
+        loop = asyncio.get_running_loop()
+        began_s = loop.time()
+        self._deadline = began_s + self.left_s
         tasks = [asyncio.create_task(self._run(call, self._admit(call))) for call in calls]
         try:
             yield tasks
@@ -120,6 +124,7 @@ class CallRunner:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+            self.left_s -= loop.time() - began_s
 
     def _admit(self, call: VendorToolCall) -> ToolExecutor | ToolRunResult:
         """Returns what runs the call, which is counted, or the error of a call that may not run."""
@@ -139,7 +144,7 @@ class CallRunner:
         if isinstance(executor, ToolRunResult):
             return executor
         kind = call.tool.kind
-        observer: object = self._context.observer
+        observer: object = self.context and self.context.observer
         run = partial(self._run_limited, executor, call)
         if isinstance(observer, ToolRunObserver):
             run = partial(observer.run_tool, kind, call.arguments, run)
@@ -164,12 +169,12 @@ class CallRunner:
             return error_result(code)
         kind, settings = call.tool.kind, self._settings
         now, own_s = asyncio.get_running_loop().time(), executor.timeout_s
-        ends_at = self.deadline if own_s is None else min(self.deadline, now + own_s)
+        ends_at = self._deadline if own_s is None else min(self._deadline, now + own_s)
         try:
             async with asyncio.timeout_at(ends_at):
                 result = await executor.run(call)
         except TimeoutError:
-            limit = settings.timeout_s if own_s is None or ends_at == self.deadline else own_s
+            limit = settings.timeout_s if own_s is None or ends_at == self._deadline else own_s
             log.warning("a call of %s was ended: it took too long, limit %g s", kind, limit)
             return error_result("unavailable")
         except RemoteError as error:
