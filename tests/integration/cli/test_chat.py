@@ -343,6 +343,16 @@ def test_call_runs_after_approval(url: str, model: Model, tmp_path: Path) -> Non
 
 
 @at_terminal
+def test_one_answer_asks_for_approval_too(url: str, tmp_path: Path) -> None:
+    words = command("chat", "add them", "--gateway", url, "--mcp", MCP)
+    with Terminal(words, home_environment(tmp_path, NO_COLOR="1"), tmp_path) as chat:
+        chat.wait_for("run add?")
+        chat.type("y\r")
+        chat.wait_for("The result is: 42")
+        assert chat.wait_end() == 0
+
+
+@at_terminal
 def test_ctrl_c_at_approval_stops_without_running(url: str, model: Model, tmp_path: Path) -> None:
     with terminal(tmp_path, "--gateway", url, "--mcp", MCP) as chat:
         chat.type("add them\r")

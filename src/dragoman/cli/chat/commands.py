@@ -80,7 +80,8 @@ class Commands:
             return []
         name, blank, argument = line.partition(" ")
         if not blank:
-            return [f"/{each}" for each in self.by_name if f"/{each}".startswith(name)]
+            commands = [f"/{each}{' ' if command.argument else ''}" for each, command in self.by_name.items()]
+            return [command for command in commands if command.startswith(name)]
         if name == "/model":
             return [f"/model {model}" for model in self._session.models() if model.startswith(argument)]
         if name in ("/image", "/save"):

@@ -40,7 +40,8 @@ class Chat:
     def run(self) -> int:
         """Runs until Ctrl-D, and returns the exit status."""
         session, view = self._session, self._view
-        view.remark(f"{session.model} ({session.title}) · /help lists the commands, Ctrl-D ends the chat")
+        view.remark(f"{session.model} ({session.title})")
+        view.remark("/help lists the commands, Ctrl-D ends the chat")
         while True:
             view.space()
             try:

@@ -19,6 +19,7 @@ from dragoman import config as settings
 from dragoman.cli._common import require_extras
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.chat.background_loop import BackgroundLoop
+from dragoman.cli.chat.line_editor import without_echo
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
 from dragoman.core.messages import Text, Tool, ToolCall, ToolResult
 from dragoman.mcp_client.config import McpServerConfig
@@ -141,7 +142,7 @@ def open_toolbox(
     with tempfile.TemporaryFile("w+", encoding="utf-8", errors="replace") as log:
         toolbox = Toolbox(servers_of(values, config.mcp), config.tools.max_result_chars, log)
         try:
-            with line.showing("starting MCP servers"):
+            with without_echo(), line.showing("starting MCP servers"):
                 loop.run(toolbox.open(), line.redraw)
         except BackendUnavailableError as error:
             loop.run(toolbox.close())
