@@ -395,6 +395,22 @@ def test_commands_change_the_conversation(url: str, model: Model, tmp_path: Path
 
 
 @at_terminal
+@pytest.mark.model
+def test_embedded_model_is_exchanged_for_another(tmp_path: Path) -> None:
+    home = environment(tmp_path)["DRAGOMAN_HOME"]
+    (tmp_path / "other.gguf").symlink_to(Path(home) / "weights" / "smollm2-135m.gguf")
+    with terminal(tmp_path, "--model", "smollm2", "--no-history", DRAGOMAN_HOME=home) as chat:
+        assert "* smollm2-135m" in say(chat, "/model")
+        assert "unknown model 'smolm2'; did you mean 'smollm2'?" in say(chat, "/model smolm2")
+        assert "continuing with other (embedded, on this machine)" in say(chat, "/model other.gguf")
+        chat.type("Say hello.\r")
+        chat.wait_for(lambda screen: screen.rpartition("Say hello.\n")[2].partition(" ")[0] not in ("", "waiting"))
+        chat.type("\x03")  # without a limit, this model may write forever
+        prompt(chat)
+        assert end(chat) == 0
+
+
+@at_terminal
 def test_tab_completes_commands_and_models(url: str, model: Model, tmp_path: Path) -> None:
     with terminal(tmp_path, "--gateway", url) as chat:
         assert "system prompt: none" in say(chat, "/sys\t")

@@ -15,7 +15,7 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.catalog import models as model_catalog
-from dragoman.cli._common import check_claude_login, get_weights, print_status, require_extras
+from dragoman.cli._common import check_claude_login, get_weights, require_extras
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.select_backend import gateway_server, select_backend, upstream_only
 from dragoman.cli.chat.background_loop import BackgroundLoop
@@ -219,13 +219,11 @@ def _embedded(config: settings.Config, origin: dict[str, str], model: str) -> So
     own = replace(config.embedded, enabled=True, model=name, **overrides)
     served = compose.embedded_model_name(own)
     alone = replace(upstream_only(config, {}), embedded=own)
-    return Source(alone, True, served, "embedded, on this machine")
+    small = "" if name else "; for trying things out: dragoman pull --list has larger ones"
+    return Source(alone, True, served, f"embedded, on this machine{small}")
 
 
 def _best_downloaded() -> str:
     """Returns the largest downloaded model that suits agents; "" if there is none: the default model."""
     suitable = [each for each in model_catalog.models() if each.agents and weights.is_downloaded(each)]
-    if not suitable:
-        print_status("no larger model is downloaded; this small one is for trying things out: dragoman pull --list")
-        return ""
-    return max(suitable, key=lambda each: each.size_bytes).name
+    return max(suitable, key=lambda each: each.size_bytes).name if suitable else ""
