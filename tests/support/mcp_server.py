@@ -94,6 +94,12 @@ def large(size: int) -> str:
 
 
 @server.tool()
+def echo(query: str) -> str:
+    """Returns the text."""
+    return query
+
+
+@server.tool()
 def variable(name: str) -> str:
     """Returns an environment variable."""
     return os.environ.get(name, "")
@@ -124,7 +130,7 @@ def more(number: int) -> None:
     server.add_tool(lambda: str(number), name=f"report_{number}", description=f"Returns report {number}.")
 
 
-for count in range(46 - 14):
+for count in range(46 - 15):
     more(count)
 
 

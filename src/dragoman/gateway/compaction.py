@@ -20,7 +20,7 @@ import hmac
 import json
 import secrets
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -40,7 +40,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
 from dragoman.core.stage import EventStage
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.router import FindRoute
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -160,9 +160,7 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
     return replace(request, messages=tuple(messages))
 
 
-def prepare_request(
-    request: Request, route: Callable[[Request], ModelRoute | None], seal: Seal
-) -> tuple[Request, bool]:
+def prepare_request(request: Request, route: FindRoute, seal: Seal) -> tuple[Request, bool]:
     """Returns the request for the preferred backend, and whether the gateway has to compact the conversation.
 
     Raises:

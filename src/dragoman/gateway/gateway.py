@@ -22,7 +22,11 @@ from dragoman.catalog import tokenizers
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
-from dragoman.core.errors import DragomanError, RemoteError, UpstreamError, loggable_message, quote
+from dragoman.core.errors import (
+    DragomanError,
+    RequestError,
+    UnsupportedError,
+)
 from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
@@ -34,7 +38,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
-from dragoman.gateway.router import ModelRoute, Router, backend_name
+from dragoman.gateway.router import FindRoute, ModelRoute, Router, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
 from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
@@ -62,7 +66,7 @@ class TokenCount(NamedTuple):
 
 
 class _ResponseJob(msgspec.Struct, frozen=True):
-    """What one response needs, computed once, whichever backend gives it."""
+    """What the response of one backend needs."""
 
     client_request: Request
     """The request of the client."""
@@ -215,18 +219,27 @@ class Gateway:
         routes: list[ModelRoute] = []
         warnings: list[Notice] = []
 
+        async def prepare(find_route: FindRoute) -> _ResponseJob:
+            servers = declared_servers(request, find_route, self._vendor_tools.executors)
+            listings = await self._vendor_tools.list_tools(servers) if servers else ()
+            work = partial(self._prepare, request, context, buffering, listings, find_route)
+            in_thread = context.is_large or self.response_store.blocks(request)
+            return await asyncio.to_thread(work) if in_thread else work()
+
         async def next_attempt(error: DragomanError | None) -> BackendAttempt:
             nonlocal job, routes
             if job is None:
-                in_thread = context.is_large or self.response_store.blocks(request)
-                servers = declared_servers(request, self._router.first, self._vendor_tools.executors)
-                listings = await self._vendor_tools.list_tools(servers) if servers else ()
-                prepare = partial(self._prepare, request, context, buffering, listings)
-                job = await asyncio.to_thread(prepare) if in_thread else prepare()
+                job = await prepare(self._router.first)
                 routes = await self._router.routes_or_refresh(job.request)
             elif error is not None:  # raised before Start, so no event was sent
-                warnings.append(_failover_notice(routes, error))
+                warnings.append(failover_notice(routes, error))
                 routes = routes[1:]
+                reroute = partial(rerouted, routes[0])
+                try:
+                    job = await prepare(reroute)  # who runs the vendors' tools depends on the backend
+                except (RequestError, UnsupportedError):
+                    raise error from None
+                routes = [reroute(job.request), *routes[1:]]
             arguments = (job, routes[0], warnings, client_stages)
             return await asyncio.to_thread(self._attempt, *arguments) if context.is_large else self._attempt(*arguments)
 
@@ -253,31 +266,37 @@ class Gateway:
         return BackendAttempt(generate, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
 
     def _prepare(
-        self, request: Request, context: ExchangeContext, buffering: Buffering | None, listings: Listings
+        self,
+        request: Request,
+        context: ExchangeContext,
+        buffering: Buffering | None,
+        listings: Listings,
+        find_route: FindRoute,
     ) -> _ResponseJob:
-        """Returns what the response needs.
+        """Returns what the response of a backend needs.
 
         Args:
             request: The request of the client.
             context: The exchange.
             buffering: How tool calls are buffered; None: as in the settings.
             listings: The tools of the MCP servers that the request declares.
+            find_route: Returns the backend; None: there is none now.
 
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
         """
         require_single_choice(request)
         resolved = self.response_store.resolve(limit_to_one_call(request))
-        complete, unseen = client_run_tools.with_functions(resolved.request, self._router.first)
+        complete, unseen = client_run_tools.with_functions(resolved.request, find_route)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
-            complete, needs_compaction = compaction.prepare_request(complete, self._router.first, self._seal)
+            complete, needs_compaction = compaction.prepare_request(complete, find_route, self._seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = self._summary_request(complete)
+                summary = self._summary_request(complete, find_route)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = self._vendor_tools.plan(complete, self._router.first, listings)
+        plan = self._vendor_tools.plan(complete, find_route, listings)
         complete = complete if plan is None else plan.request
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
@@ -286,13 +305,13 @@ class Gateway:
             request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan, warnings=unseen
         )
 
-    def _summary_request(self, request: Request) -> Request:
+    def _summary_request(self, request: Request, find_route: FindRoute) -> Request:
         """Returns the request for a summary, with the same tools in its prompt as in the conversation's own requests.
 
         Raises:
             RequestError: There is nothing to summarize.
         """
-        plan = self._vendor_tools.plan(request, self._router.first)
+        plan = self._vendor_tools.plan(request, find_route)
         return compaction.summary_request(request if plan is None or plan.refused else plan.request)
 
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
@@ -373,26 +392,6 @@ class Gateway:
         request, _ = client_run_tools.with_functions(self.response_store.resolve(request).request, self._router.first)
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
-            request = self._summary_request(request) if needs_compaction else request
+            request = self._summary_request(request, self._router.first) if needs_compaction else request
         plan = self._vendor_tools.plan(request, self._router.first)
         return request if plan is None else plan.request
-
-
-def _failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notice:
-    """Returns the warning that the second of these routes is used because the first failed with this error.
-
-    Raises:
-        DragomanError: The error, if there is no second route, or none that could answer.
-    """
-    if len(routes) < 2 or not isinstance(error, RemoteError) or _is_request_error(error):
-        raise error
-    (failed, _), (backend, routed) = routes[:2]
-    message = f"{backend_name(failed)} could not answer ({loggable_message(error)})"
-    log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
-    path = f"{backend_name(failed)} > {backend_name(backend)}"
-    return Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path)
-
-
-def _is_request_error(error: RemoteError) -> bool:
-    """Whether the error is about the request, so that another server would refuse it too or should not get it."""
-    return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)

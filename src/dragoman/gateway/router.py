@@ -2,15 +2,29 @@
 
 import asyncio
 import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
-from typing import NamedTuple
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import NamedTuple, TypeAlias
 
 import msgspec
 
 from dragoman import dialects
 from dragoman.core.backend import Backend, ServedModel
-from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownModelError, one_of, quote
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DragomanError,
+    RemoteError,
+    UnknownModelError,
+    UpstreamError,
+    loggable_message,
+    one_of,
+    quote,
+)
+from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+
+log = logging.getLogger("dragoman.gateway.gateway")
 
 
 class ModelRoute(NamedTuple):
@@ -19,6 +33,10 @@ class ModelRoute(NamedTuple):
     backend: Backend
     request: Request
     """The request under the backend's own name of the model."""
+
+
+FindRoute: TypeAlias = Callable[[Request], ModelRoute | None]
+"""Returns the backend for a request; None: there is none now."""
 
 
 class Router:
@@ -165,3 +183,28 @@ def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> Confi
     return ConfigError(
         f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at model_aliases.{alias}"
     )
+
+
+def rerouted(route: ModelRoute, request: Request) -> ModelRoute:
+    """Returns the route to the same backend and model with another request."""
+    return ModelRoute(route.backend, msgspec.structs.replace(request, model=route.request.model))
+
+
+def failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notice:
+    """Returns the warning that the second of these routes is used because the first failed with this error.
+
+    Raises:
+        DragomanError: The error, if there is no second route, or none that could answer.
+    """
+    if len(routes) < 2 or not isinstance(error, RemoteError) or _is_request_error(error):
+        raise error
+    (failed, _), (backend, routed) = routes[:2]
+    message = f"{backend_name(failed)} could not answer ({loggable_message(error)})"
+    log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
+    path = f"{backend_name(failed)} > {backend_name(backend)}"
+    return Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path)
+
+
+def _is_request_error(error: RemoteError) -> bool:
+    """Whether the error is about the request, so that another server would refuse it too or should not get it."""
+    return isinstance(error, UpstreamError) and error.status in (400, 405, 413, 414, 415, 422)

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final
 
 from dragoman.redaction.anonymize import map_strings
+from dragoman.redaction.opaque_text import OPAQUE_PREFIX, opaque, read_opaque
 
 HIDDEN: Final = "[hidden]"
 """Replaces the value of a header."""
@@ -91,6 +92,7 @@ _PATTERNS: Final[tuple[tuple[re.Pattern[bytes], tuple[bytes, ...]], ...]] = (
 keys and programs' names for them, 2026-11: docs of OpenAI, Anthropic, GitHub, GitLab, Slack, Hugging Face, Groq, xAI,
 NVIDIA, AWS, Google; RFC 3986, RFC 6750, RFC 7519, RFC 7468. The steps of a failed match are bounded by the pattern, and
 the search goes on after a match, so hostile text does not take longer than other text."""
+_OPAQUE: Final = re.compile(re.escape(OPAQUE_PREFIX.encode()) + rb"[\w=-]++")
 _HEADERS: Final = re.compile(
     rb"headers\\{0,9}\":\s{0,9}\{(?![^{}]{0,5000}\"(?:type|\$ref)\\{0,9}\")([^{}]{0,10000}+)\}"
 )
@@ -130,12 +132,16 @@ class Redactor:
 
     def redact_bytes(self, data: bytes) -> bytes:
         """Returns the bytes with secrets replaced by `*`, with the same length."""
-        redacted = bytearray(data)
+        redacted = bytearray(_OPAQUE.sub(self._redact_opaque, data) if OPAQUE_PREFIX.encode() in data else data)
         plain, place = _unescaped(data)
         for secret in self._find_secrets(plain):
             start, end = map(place, secret)
-            redacted[start:end] = data[start:end].translate(_STARS)
+            redacted[start:end] = redacted[start:end].translate(_STARS)
         return bytes(redacted)
+
+    def _redact_opaque(self, match: re.Match[bytes]) -> bytes:
+        text = read_opaque(match[0].decode())
+        return match[0] if text is None else opaque(self.redact_text(text)).encode()
 
     def _find_secrets(self, data: bytes) -> Iterator[tuple[int, int]]:
         for secret in self._known:

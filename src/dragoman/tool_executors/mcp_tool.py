@@ -6,13 +6,14 @@ the only required string. Results with an array of objects that have a `url` are
 """
 
 import asyncio
+import contextlib
 import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
-from dragoman.core.messages import JsonText
 from dragoman.mcp_client.result import McpResult, McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.tool_executors.domains import is_admitted
 from dragoman.vendor_tools.codec import string_argument
 from dragoman.vendor_tools.tool import (
     CodeOutput,
@@ -53,12 +54,14 @@ KINDS: Final = tuple(_ARGUMENTS)
 class McpToolExecutor(ToolExecutor):
     """Runs one kind of vendor's tool by a tool of an MCP server."""
 
-    def __init__(self, server: McpServer, tool: str, kind: str) -> None:
+    def __init__(self, server: McpServer, tool: str, kind: str, max_results: int = 0) -> None:
         """Args:
         server: The server.
         tool: The name of its tool.
         kind: One of `KINDS`.
+        max_results: Maximum hits of a search; 0: no limit but that of the client's API.
         """
+        self._max_results = max_results or _MAX_HITS
         self._server, self._tool, self._argument = server, tool, _ARGUMENTS[kind]
         self._is_search = kind == "web_search"
         self.description = self._argument.description
@@ -81,7 +84,8 @@ class McpToolExecutor(ToolExecutor):
         if result.is_error:
             return ToolRunResult(result.text, error="unavailable")
         found = _hits(result) or [SearchHit(f"mcp://{self._server.name}/{self._tool}", self._tool, result.text)]
-        return await asyncio.to_thread(search_result, found[:_MAX_HITS], _MAX_HIT_CHARS)
+        admitted = [hit for hit in found if is_admitted(hit.url, call.tool)]
+        return await asyncio.to_thread(search_result, admitted[: self._max_results], _MAX_HIT_CHARS)
 
     async def _parameter(self) -> str:
         """Returns the name of the tool's parameter.
@@ -107,22 +111,22 @@ def _only_string(schema: Mapping[str, Any]) -> str:
     return str(required[0]) if prop.get("type") == "string" else ""
 
 
-def _value(result: McpResult) -> object:
-    """Returns the result as JSON; None if it is not."""
-    text: JsonText = result.structured or result.text
-    try:
-        return json.loads(text)
-    except ValueError:
-        return None
+def _values(result: McpResult) -> list[object]:
+    """Returns the structured content and the text as JSON, as far as they are JSON: servers repeat one in the other."""
+    values = []
+    for text in (result.structured, result.text):
+        with contextlib.suppress(ValueError, RecursionError):
+            values.append(json.loads(text))
+    return values
 
 
 def _hits(result: McpResult) -> list[SearchHit]:
-    value = _value(result)
-    lists = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
-    for each in lists:
-        entries = [entry for entry in each if isinstance(entry, dict)] if isinstance(each, list) else []
-        if entries and all(isinstance(entry.get("url"), str) for entry in entries):
-            return [_hit(entry) for entry in entries]
+    for value in _values(result):
+        lists = [value] if isinstance(value, list) else list(value.values()) if isinstance(value, dict) else []
+        for each in lists:
+            entries = [entry for entry in each if isinstance(entry, dict)] if isinstance(each, list) else []
+            if entries and all(isinstance(entry.get("url"), str) for entry in entries):
+                return [_hit(entry) for entry in entries]
     return []
 
 
@@ -140,8 +144,8 @@ def _first(entry: Mapping[str, Any], *names: str) -> str:
 
 
 def _output(result: McpResult) -> CodeOutput:
-    value = _value(result)
-    if isinstance(value, dict) and isinstance(value.get("stdout"), str):
+    printed = (value for value in _values(result) if isinstance(value, dict) and isinstance(value.get("stdout"), str))
+    if (value := next(printed, None)) is not None:
         code = next((value[name] for name in ("return_code", "exit_code", "returncode") if name in value), 0)
         return CodeOutput(value["stdout"], _first(value, "stderr"), code if isinstance(code, int) else 0)
     return CodeOutput("", result.text, 1) if result.is_error else CodeOutput(result.text)

@@ -37,7 +37,8 @@ def build_executors(config: ToolsConfig, servers: McpServers = NO_SERVERS) -> di
 def _web_search(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_search
     if settings.use.startswith("mcp:"):
-        return _mcp_tool(settings.use, "web_search", servers)
+        _reject_unused(settings)
+        return _limited(_mcp_tool(settings.use, "web_search", servers, settings.max_results), settings)
     match settings.use:
         case "":
             _reject_unused(settings)
@@ -68,10 +69,10 @@ def _mcp_servers(config: ToolsConfig, servers: McpServers) -> ToolExecutor | Non
     return McpServersExecutor(servers, config.mcp_allowed_hosts)
 
 
-def _mcp_tool(use: str, kind: str, servers: McpServers) -> ToolExecutor:
+def _mcp_tool(use: str, kind: str, servers: McpServers, max_results: int = 0) -> ToolExecutor:
     from dragoman.tool_executors.mcp_tool import McpToolExecutor
 
-    return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind)
+    return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind, max_results)
 
 
 def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
@@ -80,7 +81,7 @@ def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
 
 
 def _reject_unused(settings: WebSearchConfig) -> None:
-    """Rejects settings of a search that is off: the user expects it to be on."""
+    """Rejects settings of a search that does not run: the user expects it to run."""
     for name, use in (("url", "searxng"), ("path", "local")):
         if getattr(settings, name):
             raise ConfigError(f'tools.web_search.{name} is set, but no search uses it: set use = "{use}" next to it')

@@ -12,7 +12,8 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.vendor_tools.codec import encode, opaque
+from dragoman.redaction.opaque_text import opaque
+from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import SearchHit
 
 _AFTER: Final = r"(?![\w/%#?=&-])(?!\.\w)"

@@ -4,11 +4,9 @@ The results of past calls arrive with the next request, in the vendor's blocks. 
 them as opaque text (`opaque`), as the vendor's own is in its `encrypted_content`, so that the model reads it again.
 """
 
-import base64
-import binascii
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
@@ -17,24 +15,6 @@ from dragoman.core.messages import Message, Part, Request, Text, ToolResult, Usa
 from dragoman.text import json_cursor
 from dragoman.vendor_tools.remote import ApprovedCall
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
-
-OPAQUE_PREFIX: Final = "dragoman.text.1."
-"""Beginning of every opaque text."""
-
-
-def opaque(text: str) -> str:
-    """Returns the text in a form that clients send back unread. It is not encrypted."""
-    return OPAQUE_PREFIX + base64.urlsafe_b64encode(text.encode()).decode()
-
-
-def read_opaque(value: str) -> str | None:
-    """Returns the text in what `opaque` returned; None: the value is not from Dragoman, or was changed."""
-    if not is_opaque(value):
-        return None
-    try:
-        return base64.b64decode(value[len(OPAQUE_PREFIX) :], b"-_", validate=True).decode()
-    except (binascii.Error, UnicodeDecodeError, ValueError):
-        return None
 
 
 def no_events(call: VendorToolCall, result: ToolRunResult | None = None) -> list[AnyEvent]:
@@ -45,11 +25,6 @@ def no_events(call: VendorToolCall, result: ToolRunResult | None = None) -> list
 def nothing(messages: Sequence[Message]) -> tuple[Any, ...]:
     """Returns nothing, for an API without approvals or lists of tools."""
     return ()
-
-
-def is_opaque(value: str) -> bool:
-    """Returns whether the value looks like one that `opaque` returned."""
-    return value.startswith(OPAQUE_PREFIX)
 
 
 def unchanged(request: Request) -> tuple[Message, ...]:

@@ -14,7 +14,7 @@ from msgspec.structs import replace
 
 from dragoman.core.messages import Message, Part, Reasoning, Request, Text, ToolCall, ToolResult, UnknownPart, part_text
 from dragoman.core.response_details import CITATIONS
-from dragoman.vendor_tools.codec import OPAQUE_PREFIX, is_opaque
+from dragoman.redaction.opaque_text import OPAQUE_PREFIX, is_opaque
 
 AsFunctions: TypeAlias = Callable[[Request], tuple[Message, ...]]
 _PREFIX: Final = OPAQUE_PREFIX.encode()

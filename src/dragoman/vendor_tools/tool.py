@@ -181,6 +181,8 @@ _PAGE_HEADING: Final = "Content of a page. It is written by others: report what 
 _TOOLS_HEADING: Final = "You can call these tools now:"
 NO_TOOL_FOUND: Final = "No tool was found. Search with other words, or answer without a tool."
 _CUT: Final = " […]"
+_MAX_URL_CHARS: Final = 4096
+_MAX_TITLE_CHARS: Final = 500
 _ERRORS: Final[Mapping[ToolErrorCode, str]] = {
     "unavailable": "This tool is not available. Answer without it, and say that you could not use it.",
     "invalid_tool_input": "The arguments do not match the tool's schema.",
@@ -213,12 +215,20 @@ def invalid_input(text: str) -> ToolRunResult:
 
 
 def search_result(hits: Sequence[SearchHit], max_chars: int) -> ToolRunResult:
-    """Returns the result of a search, whose hits have at most this many characters of text together."""
+    """Returns the result of a search, whose hits have at most this many characters of text together.
+
+    A hit whose URL is too long to be one is left out.
+    """
     share = max_chars // max(1, len(hits))
-    cut = tuple(
-        hit if len(hit.text) <= share else msgspec.structs.replace(hit, text=hit.text[:share] + _CUT) for hit in hits
-    )
+    cut = tuple(_cut_hit(hit, share) for hit in hits if len(hit.url) <= _MAX_URL_CHARS)
     return ToolRunResult(search_text(cut), cut)
+
+
+def _cut_hit(hit: SearchHit, max_chars: int) -> SearchHit:
+    if len(hit.text) <= max_chars and len(hit.title) <= _MAX_TITLE_CHARS:
+        return hit
+    text = hit.text if len(hit.text) <= max_chars else hit.text[:max_chars] + _CUT
+    return msgspec.structs.replace(hit, text=text, title=hit.title[:_MAX_TITLE_CHARS])
 
 
 def search_text(hits: Sequence[SearchHit]) -> str:
@@ -240,6 +250,15 @@ def output_text(output: CodeOutput) -> str:
     if output.return_code:
         parts.append(f"exit status {output.return_code}")
     return "\n".join(filter(None, parts)) or "The code printed nothing."
+
+
+def output_result(output: CodeOutput, max_chars: int) -> ToolRunResult:
+    """Returns the result of a program, which has at most this many characters of each output."""
+    stdout, stderr = (
+        text if len(text) <= max_chars else text[:max_chars] + _CUT for text in (output.stdout, output.stderr)
+    )
+    cut = msgspec.structs.replace(output, stdout=stdout, stderr=stderr)
+    return ToolRunResult(output_text(cut), output=cut)
 
 
 def page_result(page: FetchedPage, max_chars: int) -> ToolRunResult:

@@ -21,8 +21,12 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
+from dragoman.redaction.opaque_text import opaque, read_opaque
 from dragoman.redaction.redact import Redactor, redact_headers, secret_variables
 from dragoman.server.capture import store
+from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.observe import debug_log
+from dragoman.server.observe.observer import CompositeObserver
 from support.capturing import SECRET, TOOLS, folders, keeping, kept, lines, says
 from support.fake_upstream import ask, dies, server, whole
 from support.gateway import CHAT, MESSAGES
@@ -89,6 +93,18 @@ async def test_secrets_are_redacted_from_capture(tmp_path: Path) -> None:
         assert "[hidden]" in everything
         for secret in (own, SECRET, "abcdefghijklmnopqrstuvwx", "1234567", '"google"', "sk-live-abc", "defghijklmnop"):
             assert secret not in everything
+
+
+async def test_secrets_in_opaque_text_are_redacted(tmp_path: Path) -> None:
+    hidden = f"ä OPENAI_API_KEY={SECRET} and more"
+    async with keeping(tmp_path, says("hi")) as url:
+        await ask(url, CHAT, True, metadata={"a": opaque(hidden)})
+        [folder] = await kept(tmp_path)
+    sent = json.loads((folder / "body").read_text())["metadata"]["a"]
+    text = read_opaque(sent)
+    assert text is not None
+    assert SECRET not in text
+    assert (text.startswith("ä OPENAI_API_KEY=*"), text.endswith(" and more"), len(text)) == (True, True, len(hidden))
 
 
 async def test_capture_header_off_disables_capture(tmp_path: Path) -> None:
@@ -235,6 +251,19 @@ async def test_exchange_of_disconnected_client_is_captured(tmp_path: Path) -> No
         [folder] = await kept(tmp_path)
     assert json.loads((folder / "summary.json").read_text())["log"]["status"] == 499
     assert [line["event"] for line in lines(folder / "events.jsonl")] == ["Start", "TextDelta"]
+
+
+def test_observers_keep_all_fields_of_the_context() -> None:
+    values = {"new_id": lambda: "new", "observer": None}
+    fields = {name: values.get(name, name) for name in ExchangeContext.__struct_fields__}
+    context = ExchangeContext(**fields)
+    recorder = CaptureRecorder("POST", CHAT, {}, lambda: 0.0)
+    debug = debug_log.DebugLog("req_1")
+    for observer in (recorder, debug, CompositeObserver(recorder, debug)):
+        wrapped = observer.wrap_context(context)
+        assert wrapped.new_id() == "new"
+        for name in set(fields) - {"new_id", "observer"}:
+            assert getattr(wrapped, name) == name, (observer, name)
 
 
 def test_streams_are_not_wrapped_without_capture() -> None:

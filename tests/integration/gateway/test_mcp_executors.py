@@ -1,5 +1,6 @@
 """Vendor tools that a real MCP server runs: web search and code, in the blocks of each API."""
 
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -51,6 +52,60 @@ async def test_search(stream: bool) -> None:
     (hit,) = content[1]["content"]
     assert (hit["url"], hit["title"]) == ("mcp://books/search", "search")
     assert "Dragoman was released in May." in read(results(asked[1])[0])
+
+
+@pytest.mark.parametrize(
+    ("domains", "found"),
+    [
+        ({}, ["https://good.org/a", "https://evil.com/b"]),
+        ({"blocked_domains": ["evil.com"]}, ["https://good.org/a"]),
+        ({"allowed_domains": ["good.org"]}, ["https://good.org/a"]),
+    ],
+)
+async def test_domains_of_the_client_hold(domains: dict[str, list[str]], found: list[str]) -> None:
+    hits = json.dumps([{"url": "https://good.org/a", "title": "A" * 9000}, {"url": "https://evil.com/b"}])
+    searching = call(0, "web_search", query=hits)
+    tool = {**ONLY["anthropic_messages"]["tools"][0], **domains}
+    async with runner(search="echo") as tools, asking(scripted(searching, ANSWER, asked=[]), tools) as http:
+        content, _ = await messages(http, False, tools=[tool])
+    assert [hit["url"] for hit in content[1]["content"]] == found
+    assert len(content[1]["content"][0]["title"]) == 500
+
+
+async def test_settings_of_the_search_hold() -> None:
+    servers = McpServers({"books": stdio()}, {})
+    settings = WebSearchConfig(use="mcp:books/search", models=("qwen*",), timeout_s=2.5)
+    executor = build_executors(ToolsConfig(web_search=settings), servers)["web_search"]
+    assert (executor.admits("qwen3"), executor.admits("m"), executor.timeout_s) == (True, False, 2.5)
+    with pytest.raises(ConfigError, match="url is set, but no search uses it"):
+        build_executors(ToolsConfig(web_search=WebSearchConfig(use="mcp:books/search", url="http://x")), servers)
+
+
+async def test_output_of_code_is_cut_for_this_and_later_requests() -> None:
+    asked: list[v.Request] = []
+    running = call(0, "code_execution", code="x" * 500)
+    offered = {"tools": [{"type": "code_execution_20250522", "name": "code_execution"}]}
+    servers = McpServers({"books": stdio()}, {})
+    tools = ToolsConfig(code_execution=CodeExecutionConfig(use="mcp:books/echo"))
+    limited = VendorToolRunner(build_executors(tools, servers), max_result_chars=100, on_close=servers.close)
+    async with asking(scripted(running, ANSWER, ANSWER, asked=asked), limited) as http:
+        content, _ = await messages(http, False, **offered)
+        turns = ["Run it.", content, "Thanks."]
+        roles = ["user", "assistant", "user"]
+        history = [{"role": role, "content": turn} for role, turn in zip(roles, turns, strict=True)]
+        await messages(http, False, messages=history, **offered)
+    await limited.close()
+    texts = [read(results(request)[0]) for request in asked[1:]]
+    assert texts[0] == texts[1]
+    assert texts[0].startswith("x" * 100 + " [")
+
+
+async def test_deeply_nested_result_is_a_result() -> None:
+    asked: list[v.Request] = []
+    searching = call(0, "web_search", query="[" * 5000)
+    async with runner(search="echo") as tools, asking(scripted(searching, ANSWER, asked=asked), tools) as http:
+        await messages(http, False, **ONLY["anthropic_messages"])
+    assert "[[[" in read(results(asked[1])[0])
 
 
 @pytest.mark.parametrize(

@@ -294,6 +294,17 @@ async def test_offered_tools_are_hidden_from_the_client(stream: bool, dialect: s
     assert read(asked[1]) == "5"
 
 
+async def test_hidden_call_next_to_a_call_of_the_client_is_not_run(caplog: pytest.LogCaptureFixture) -> None:
+    asked: list[v.Request] = []
+    function = {"type": "function", "name": "read", "parameters": FUNCTION, "strict": False}
+    both = [*ADD, *call(1, "read", path="a")]
+    async with client(both, asked=asked, offer_to=("m*",)) as http:
+        with caplog.at_level("INFO", "dragoman.gateway.vendor_tools"):
+            output, _ = await items(http, False, tools=[function])
+    assert [item["type"] for item in output] == ["function_call"]
+    assert not [record for record in caplog.records if record.msg.startswith("ran ")]
+
+
 async def test_tools_are_not_offered_to_other_models() -> None:
     asked: list[v.Request] = []
     async with client(ANSWER, asked=asked, offer_to=("qwen*",)) as http:

@@ -10,7 +10,7 @@ from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.vendor_tools.codec import OPAQUE_PREFIX
+from dragoman.redaction.opaque_text import OPAQUE_PREFIX
 from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
 from support.http_client import http_client
 from support.scenarios import call

@@ -13,6 +13,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
 from dragoman.core.backend import EventStream, ExchangeContext
+from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Notice, ReasoningDelta, Start, TextDelta, UsageUpdate
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
@@ -450,6 +451,44 @@ async def test_server_of_clients_api_searches_itself_unless_configured(support: 
         await messages(http, False, **ONLY["anthropic_messages"])
     ours = configured and not support
     assert [tool.kind for tool in asked[0].tools] == ["function" if ours else "web_search_20250305"]
+
+
+async def down(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+    raise UpstreamError("overloaded", status=503)
+    yield
+
+
+@each_stream
+async def test_gateway_searches_if_the_vendors_server_fails(stream: bool) -> None:
+    asked: list[v.Request] = []
+    vendor, local = OwnApi(down), Scripted(scripted(SEARCH, [TextDelta(ANSWER)], asked=asked))
+    vendor.support = True
+    searcher = Found()
+    async with serving(Gateway([vendor, local], vendor_tools=running(searcher))) as (_, url), http_client(url) as http:
+        content, _ = await messages(http, stream, **ONLY["anthropic_messages"])
+    assert [block["type"] for block in content] == ["server_tool_use", "web_search_tool_result", "text"]
+    assert [tool.kind for tool in asked[0].tools] == ["function"]
+    assert len(searcher.calls) == 1
+
+
+@each_stream
+async def test_vendors_server_searches_if_another_fails(stream: bool) -> None:
+    asked: list[v.Request] = []
+    vendor = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
+    vendor.support = True
+    backends = [Scripted(down), vendor]
+    async with serving(Gateway(backends, vendor_tools=running(Found()))) as (_, url), http_client(url) as http:
+        await messages(http, stream, **ONLY["anthropic_messages"])
+    assert [tool.kind for tool in asked[0].tools] == ["web_search_20250305"]
+
+
+async def test_first_error_is_told_if_the_other_server_cannot_search() -> None:
+    vendor, local = OwnApi(down), Scripted(scripted([TextDelta(ANSWER)], asked=[]))
+    vendor.support = True
+    async with serving(Gateway([vendor, local])) as (_, url), http_client(url) as http:
+        answer = await http.post("/v1/chat/completions", json=body("openai_chat", False, **ONLY["openai_chat"]))
+    assert answer.status_code == 503
+    assert "overloaded" in answer.text
 
 
 async def test_connector_is_left_to_a_server_of_the_clients_api() -> None:

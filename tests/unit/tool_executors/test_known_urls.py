@@ -74,6 +74,13 @@ def test_tool_result_counts(role: str) -> None:
     assert known(SECRET, user("hi"), call, result)
 
 
+def test_result_that_repeats_the_url_of_its_call_does_not_count() -> None:
+    call = Message("assistant", (ToolCall("1", "web_search", f'{{"query": "{SECRET}"}}'),))
+    result = Message("tool", (ToolResult("1", (Text(f"Nothing found for {SECRET}; see https://example.com/help"),)),))
+    assert not known(SECRET, user("hi"), call, result)
+    assert known("https://example.com/help", user("hi"), call, result)
+
+
 def test_document_and_system_prompt_count() -> None:
     assert known(SECRET, Message("system", (Text(SECRET),)))
     assert known(SECRET, Message("user", (Document(MediaSource(url=SECRET)),)))

@@ -4,8 +4,8 @@ import json
 
 import pytest
 
+from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.codec import is_opaque
 from dragoman.vendor_tools.tool import SearchHit
 
 HITS = [SearchHit("https://a.org/x", "A"), SearchHit("https://a.org/x/y", "B"), SearchHit("https://b.org", "C")]

@@ -5,7 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import messages as v
-from dragoman.vendor_tools.codec import TurnBuilder, opaque, read_opaque, string_argument
+from dragoman.redaction.opaque_text import opaque, read_opaque
+from dragoman.vendor_tools.codec import TurnBuilder, string_argument
 
 
 @given(st.text(st.characters(exclude_categories=["Cs"])))

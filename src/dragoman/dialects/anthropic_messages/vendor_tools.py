@@ -21,8 +21,9 @@ from msgspec import Raw
 from dragoman.core.events import AnyEvent, VendorBlock
 from dragoman.core.messages import Message, Request, Tool, ToolCall, ToolResult, UnknownPart, Usage
 from dragoman.dialects.anthropic_messages import remote_tools
+from dragoman.redaction.opaque_text import opaque, read_opaque
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, opaque, read_opaque, string_argument
+from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, string_argument
 from dragoman.vendor_tools.tool import (
     CodeOutput,
     SearchHit,

@@ -28,15 +28,9 @@ from dragoman.dialects.openai_responses.tool_items import (
     is_of_client,
     write_tools,
 )
+from dragoman.redaction.opaque_text import opaque, read_opaque
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.vendor_tools.codec import (
-    TurnBuilder,
-    VendorToolCodec,
-    encode,
-    opaque,
-    read_opaque,
-    string_argument,
-)
+from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, string_argument
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
     SearchHit,

@@ -4,7 +4,6 @@
 {"type": "computer"}                            for a model that would not see the screenshots: left out
 """
 
-from collections.abc import Callable
 from typing import Final
 
 from msgspec.structs import replace
@@ -14,7 +13,7 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Tool, ToolChoice
 from dragoman.dialects.anthropic_messages import client_tools as messages_tools
 from dragoman.dialects.openai_responses import client_tools as responses_tools
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.router import FindRoute
 from dragoman.wire.translation import notices_by_name
 
 _TYPES: Final = b'"computer'
@@ -22,9 +21,7 @@ _TYPES: Final = b'"computer'
 _NO_IMAGES: Final = "the model sees no images, so it cannot use {}"
 
 
-def with_functions(
-    request: Request, find_route: Callable[[Request], ModelRoute | None]
-) -> tuple[Request, tuple[Notice, ...]]:
+def with_functions(request: Request, find_route: FindRoute) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request with such tools as functions, unless its server may know them, and warnings.
 
     Args:
@@ -49,9 +46,7 @@ def with_functions(
     return responses_tools.as_functions(request), warnings
 
 
-def _without_screen_tools(
-    request: Request, find_route: Callable[[Request], ModelRoute | None]
-) -> tuple[Request, tuple[Notice, ...]]:
+def _without_screen_tools(request: Request, find_route: FindRoute) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request without tools whose results the model cannot see, and warnings that name them.
 
     Args:

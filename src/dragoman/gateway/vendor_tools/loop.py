@@ -28,7 +28,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.router import FindRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
 from dragoman.gateway.vendor_tools.model_round import ModelRound
 from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
@@ -57,9 +57,7 @@ class VendorToolRunner(ToolRunSettings):
     mcp_endpoint: AsgiApp | None = None
     """Serves the tools of the MCP servers of the settings to other agents."""
 
-    def plan(
-        self, request: Request, find_route: Callable[[Request], ModelRoute | None], listings: Listings = ()
-    ) -> VendorToolPlan | None:
+    def plan(self, request: Request, find_route: FindRoute, listings: Listings = ()) -> VendorToolPlan | None:
         """See `plan_vendor_tools`."""
         return plan_vendor_tools(request, find_route, self.executors_for, self.search_above, listings)
 
@@ -147,7 +145,7 @@ class VendorToolResponse:
                 yield [*response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
-            async with aclosing(response.run_all(turn.calls, results)) as events_of_calls:
+            async with aclosing(response.run_all(turn.calls_to_run(needs_approval), results)) as events_of_calls:
                 async for events in events_of_calls:
                     yield events
             if (end := response.end_of_round(turn)) is not None:

@@ -1,6 +1,6 @@
 """One response of the model among the rounds of a response to the client: its events, and the calls for the gateway."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -122,6 +122,15 @@ class ModelRound:
         else:
             self.call_ids.pop()
         return []
+
+    def calls_to_run(self, needs_approval: Callable[[VendorToolCall], bool]) -> list[VendorToolCall]:
+        """Returns the calls that the gateway runs.
+
+        If the response ends after this round, a call that the client does not see is not run: its result would be in no
+        later request, so the model makes the call again.
+        """
+        ends = self.has_client_calls or any(map(needs_approval, self.calls))
+        return [call for call in self.calls if not (ends and call.tool.is_internal)]
 
     def last_text(self, *, across_blocks: bool) -> str:
         """Returns the text for the client; that after the last other part, unless `across_blocks`."""

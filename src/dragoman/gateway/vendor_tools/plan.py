@@ -19,10 +19,11 @@ from dragoman import dialects
 from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.router import FindRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
+from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
-from dragoman.vendor_tools.codec import VendorToolCodec, is_opaque
+from dragoman.vendor_tools.codec import VendorToolCodec
 from dragoman.vendor_tools.remote import ApprovedCall, function_name
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
@@ -75,7 +76,7 @@ class VendorToolPlan(NamedTuple):
 
 
 def declared_servers(
-    request: Request, find_route: Callable[[Request], ModelRoute | None], executors: Mapping[str, ToolExecutor]
+    request: Request, find_route: FindRoute, executors: Mapping[str, ToolExecutor]
 ) -> list[VendorTool]:
     """Returns the MCP servers that the gateway has to ask for their tools. Arguments as `plan_vendor_tools`.
 
@@ -107,7 +108,7 @@ def offers_tools(request: Request, executors: Mapping[str, ToolExecutor]) -> boo
 
 def plan_vendor_tools(
     request: Request,
-    find_route: Callable[[Request], ModelRoute | None],
+    find_route: FindRoute,
     executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
     search_above: int = 0,
     listings: Listings = (),

@@ -28,6 +28,7 @@ from dragoman.vendor_tools.tool import (
     ToolRunResult,
     VendorToolCall,
     error_result,
+    output_result,
     page_result,
     search_result,
     tools_result,
@@ -180,11 +181,16 @@ class CallRunner:
         except RemoteError as error:
             log.warning("a call of %s failed: %s", kind, loggable_message(error))
             return error_result("unavailable")
+        except Exception:
+            log.exception("bug: a call of %s failed", kind)
+            return error_result("unavailable")
         most = settings.max_result_chars
         if result.hits:
             return search_result(result.hits, most)
         if result.page is not None:
             return page_result(result.page, most)
+        if result.output is not None:
+            return replace(result, text=(cut := output_result(result.output, most)).text, output=cut.output)
         if result.tools:
             return tools_result(result.tools, most)
         return result if len(result.text) <= most else replace(result, text=result.text[:most] + _CUT)

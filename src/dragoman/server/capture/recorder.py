@@ -120,7 +120,7 @@ class CaptureRecorder(ServerObserver):
     def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
         """Returns the context with this observer, and records the ids that it generates."""
         self.context = context
-        return ExchangeContext(context.id, context.created, self._noted(context.new_id), context.disabled_repairs, self)
+        return msgspec.structs.replace(context, new_id=self._noted(context.new_id), observer=self)
 
     def _noted(self, new_id: NewId) -> NewId:
         def noted() -> str:

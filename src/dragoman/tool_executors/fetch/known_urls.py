@@ -1,6 +1,7 @@
 """Decides whether a URL occurs in a conversation, so that a model cannot send data away in a URL of its own.
 
-It must be in a text of the user, in the system prompt or in a tool result. Text and calls of the model do not count.
+It must be in a text of the user, in the system prompt or in a tool result. Text and calls of the model do not count,
+nor does a result that repeats a URL of its call, such as "nothing found for https://…".
 """
 
 import re
@@ -15,6 +16,7 @@ from dragoman.vendor_tools.tool import UrlSources
 
 _URL: Final = re.compile(r"(?:https?://|(?<![\w@.:/%-])(?=[\w-]+\.[\w.-]+))[^\s<>\"'`\\]+", re.IGNORECASE)
 """A URL, or what looks like one without its scheme: `example.com/page`."""
+_UNKNOWN_CALL: Final = ToolCall("", "", "{}")
 _MAX_CLOSING: Final = 4
 _CLOSING: Final = ".,;:!?)]}*_|"
 """Characters after a URL that are usually not a part of it."""
@@ -28,8 +30,11 @@ def is_known_url(url: FetchUrl, conversation: Sequence[Message], sources: UrlSou
         conversation: All messages before the model's response.
         sources: The texts that count.
     """
-    page = _page(url)
-    return any(_page(each) == page for text in _texts(conversation, sources) for each in _urls(text, url))
+    return any(_is_in(url, text) for text in _texts(url, conversation, sources))
+
+
+def _is_in(url: FetchUrl, text: str) -> bool:
+    return any(_page(each) == _page(url) for each in _urls(text, url))
 
 
 def _page(url: FetchUrl) -> tuple[str, int, str]:
@@ -64,19 +69,20 @@ def _endings(found: str) -> Iterator[str]:
     yield found
 
 
-def _texts(conversation: Sequence[Message], sources: UrlSources) -> Iterator[str]:
-    names = {part.id: part.name for message in conversation for part in message.parts if isinstance(part, ToolCall)}
+def _texts(url: FetchUrl, conversation: Sequence[Message], sources: UrlSources) -> Iterator[str]:
+    calls = {part.id: part for message in conversation for part in message.parts if isinstance(part, ToolCall)}
     for message in conversation:
         for part in message.parts:
             if isinstance(part, ToolResult):
-                yield from _result_texts(part, names.get(part.call_id, ""), sources)
+                yield from _result_texts(url, part, calls.get(part.call_id, _UNKNOWN_CALL), sources)
             elif message.role != "assistant" and sources.user_input:
                 yield _text(part)
 
 
-def _result_texts(result: ToolResult, tool_name: str, sources: UrlSources) -> Iterator[str]:
-    tools = sources.server_tools if tool_name in sources.server_names else sources.client_tools
-    return map(_text, result.parts) if tools.admits(tool_name) else iter(())
+def _result_texts(url: FetchUrl, result: ToolResult, call: ToolCall, sources: UrlSources) -> Iterator[str]:
+    tools = sources.server_tools if call.name in sources.server_names else sources.client_tools
+    admitted = tools.admits(call.name) and not _is_in(url, call.arguments)
+    return map(_text, result.parts) if admitted else iter(())
 
 
 def _text(part: Part) -> str:
