@@ -177,7 +177,7 @@ def test_call_of_unknown_tool_is_an_error_for_the_model(url: str, tmp_path: Path
         (["be silent"], 1, "the model's answer is empty"),
         (["hi", "--model", "mm"], 2, "unknown model 'mm'"),
         (["hi", "--mcp", "no-such-server"], 2, "expected a server of the settings, a URL or a command"),
-        (["hi", "--mcp", f"{sys.executable} missing.py"], 1, "the MCP server missing could not be started; it wrote: "),
+        (["hi", "--mcp", f"{sys.executable} missing.py"], 1, "the MCP server missing could not be started: MCPError; it wrote: "),
         (["hi", "--image", "missing.png"], 2, "cannot read the image missing.png: No such file or directory"),
         ([], 2, "expected PROMPT or text on standard input, got neither"),
     ],
@@ -404,9 +404,9 @@ def test_embedded_model_is_exchanged_for_another(tmp_path: Path) -> None:
         assert "unknown model 'smolm2'; did you mean 'smollm2'?" in say(chat, "/model smolm2")
         assert "continuing with other (embedded, on this machine)" in say(chat, "/model other.gguf")
         chat.type("Say hello.\r")
-        chat.wait_for(lambda screen: screen.rpartition("Say hello.\n")[2].partition(" ")[0] not in ("", "waiting"))
+        chat.wait_for(lambda screen: screen.partition("Say hello.\n")[2].partition(" ")[0] not in ("", "waiting"))
         chat.type("\x03")  # without a limit, this model may write forever
-        prompt(chat)
+        chat.wait_for(lambda screen: screen.rpartition("\n")[2] == ">" and screen.count("\n>") == 5)
         assert end(chat) == 0
 
 
