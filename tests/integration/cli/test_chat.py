@@ -177,7 +177,7 @@ def test_call_of_unknown_tool_is_an_error_for_the_model(url: str, tmp_path: Path
         (["be silent"], 1, "the model's answer is empty"),
         (["hi", "--model", "mm"], 2, "unknown model 'mm'"),
         (["hi", "--mcp", "no-such-server"], 2, "expected a server of the settings, a URL or a command"),
-        (["hi", "--mcp", f"{sys.executable} missing.py"], 1, "the MCP server missing could not be started: MCPError; it wrote: "),
+        (["hi", "--mcp", f"{sys.executable} missing.py"], 1, "could not be started: MCPError; it wrote: "),
         (["hi", "--image", "missing.png"], 2, "cannot read the image missing.png: No such file or directory"),
         ([], 2, "expected PROMPT or text on standard input, got neither"),
     ],
