@@ -19,7 +19,7 @@ from dragoman.core.errors import DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
-    *("serve", "run", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle"),
+    *("serve", "run", "chat", "ask", "doctor", "probe", "pull", "parse", "formats", "tokens", "replay", "bundle"),
     *("mcp", "completion", "help", "version"),
 )
 """Order of the commands in the help; others follow."""
@@ -28,7 +28,7 @@ _WIDTH: Final = 100
 _EXAMPLES: Final = """
     examples:
       dragoman serve   start a gateway with a small embedded model
-      dragoman ask     ask that model a question (no gateway has to run)
+      dragoman chat    talk with a model (no gateway has to run)
 
     `dragoman help COMMAND` describes a command.
 """

@@ -37,6 +37,11 @@ class ProgressLine:
         self._text = ""
         self._since_s = 0.0
 
+    def redraw(self) -> None:
+        """Updates the seconds of the line, if there is one."""
+        if self._text:
+            self._draw()
+
     def print(self, text: str) -> None:
         """Shows this text from now on."""
         if text and not self._text:
@@ -72,8 +77,7 @@ class ProgressLine:
     async def _count(self) -> None:
         while True:
             await asyncio.sleep(_EVERY_S)
-            if self._text:
-                self._draw()
+            self.redraw()
 
     def _draw(self) -> None:
         if not self._tty:

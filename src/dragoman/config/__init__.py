@@ -28,6 +28,7 @@ import msgspec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
+from dragoman.config.chat import ChatConfig
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
 from dragoman.config.values import describe_error, toml
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
@@ -121,6 +122,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     tools: ToolsConfig = ToolsConfig()
+    chat: ChatConfig = ChatConfig()
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],

@@ -77,6 +77,8 @@ class McpServer:
         self._redactor = Redactor(self.secret_values())
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
+        self.last_output = ""
+        """The end of what its program wrote to standard error before it could not be started."""
         self._starting: asyncio.Task[Connection] | None = None
         self._listing: asyncio.Task[tuple[RemoteTool, ...]] | None = None
         self._tools: tuple[RemoteTool, ...] | None = None
@@ -221,7 +223,7 @@ class McpServer:
                 await connection.open()
         except Exception as error:  # noqa: BLE001 the SDK and its transports raise any
             self._problem = f": {self._start_problem(error, connection)}"
-            tail = self._redactor.redact_text(connection.errors.tail)
+            self.last_output = tail = self._redactor.redact_text(connection.errors.tail)
             detail = f"; it wrote: {tail}" if tail else ""
             log.warning("the MCP server %s could not be started%s%s", self.name, self._problem, detail)
             raise McpServerError(f"the MCP server {self.name} could not be started{self._problem}") from None

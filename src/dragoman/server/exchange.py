@@ -42,6 +42,7 @@ from dragoman.server.observe.observer import ServerObserver
 from dragoman.server.observe.prompt_progress import PromptProgressReport
 from dragoman.wire import sse
 from dragoman.wire.dialect import TokenCounting
+from dragoman.wire.response_headers import WARNINGS
 
 log = logging.getLogger("dragoman.server")
 
@@ -65,7 +66,7 @@ def warning_headers(events: Iterable[object]) -> dict[str, str]:
     Labels only: the messages may quote the request.
     """
     labels = warning_labels(events)
-    return {"x-dragoman-warnings": labels} if labels else {}
+    return {WARNINGS: labels} if labels else {}
 
 
 def warning_labels(events: Iterable[object]) -> str:
@@ -77,14 +78,10 @@ def warning_labels(events: Iterable[object]) -> str:
     return ", ".join([*labels[:MAX_LABELS], *more])
 
 
-def _with_warning_comment(events: Sequence[AnyEvent], written: Iterable[bytes]) -> bytes:
-    """Returns the encoded events, after a comment with the labels of their warnings.
-
-    There is no comment if these are the first events of a stream: the response header has their labels.
-    """
-    labels = "" if events and isinstance(events[0], Start) else warning_labels(events)
-    comment = sse.comment(f"dragoman-warnings {labels}") if labels else b""
-    return comment + b"".join(written)
+def _warning_comment(events: Sequence[AnyEvent]) -> bytes:
+    """Returns a comment with the labels of the warnings among these events, or no bytes."""
+    labels = warning_labels(events)
+    return sse.comment(f"dragoman-warnings {labels}") if labels else b""
 
 
 def cost_headers(usage: Usage) -> dict[str, str]:
@@ -181,12 +178,25 @@ class Exchange(BaseExchange):
                 if len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
                     data = writer.feed(batch[0])
                 else:
-                    data = _with_warning_comment(batch, map(writer.feed, batch))
+                    written = b"".join(map(writer.feed, batch))
                     self._observe(batch)
+                    data = self._report_warnings(batch) + written
                 self._record.spent.seconds += time.perf_counter() - began_s
                 return data
 
             await self._stream(batches, write)
+
+    def _report_warnings(self, events: Sequence[AnyEvent]) -> bytes:
+        """Puts warnings into the response header if it is not sent yet; else returns a comment with them."""
+        if self._has_started:
+            return _warning_comment(events)
+        self._headers |= self._warnings(events)
+        return b""
+
+    def _warnings(self, events: Sequence[AnyEvent]) -> dict[str, str]:
+        """Returns the header with these warnings, after those that an upstream gateway reported."""
+        own, reported = warning_headers(events), self._headers.get(WARNINGS, "")
+        return {WARNINGS: f"{reported}, {own[WARNINGS]}"} if own and reported else own
 
     def _client_stages(self, request: Request) -> Sequence[EventStage]:
         """Returns the stage that changes the size of deltas, if the settings want it."""
@@ -238,7 +248,7 @@ class Exchange(BaseExchange):
             body = write(collector.reply(), request)
         headers = self._record.timing()
         if collector.warnings:
-            headers |= warning_headers(collector.warnings)
+            headers |= self._warnings(collector.warnings)
         if collector.usage.cost_usd is not None:
             headers |= cost_headers(collector.usage)
         await self._reply(200, body, headers)
@@ -252,7 +262,7 @@ class Exchange(BaseExchange):
                     while (ping := pings.pause()) is not None:
                         await ping
                     if not self._has_started:
-                        await self._begin(batch)
+                        await self._begin()
                     await self._send_counted({"type": "http.response.body", "body": data, "more_body": True})
                     pings.resume()
         await self._end(b"")
@@ -281,11 +291,9 @@ class Exchange(BaseExchange):
         if events and isinstance(events[-1], Finish | Failure):
             self._ending = None
 
-    async def _begin(self, first: object = ()) -> None:
+    async def _begin(self) -> None:
         """Sends the response headers of a stream; warnings about the request itself arrive with `Start`."""
         self._has_started = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
-        if isinstance(first, list | tuple):
-            fields |= warning_headers(first)
         fields |= self._record.timing()
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(fields)})

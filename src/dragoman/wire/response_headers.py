@@ -1,4 +1,4 @@
-"""Selects upstream response headers for the client: whether to retry, remaining rate limits, request id.
+"""Selects upstream response headers for the client: whether to retry, remaining rate limits, request id, warnings.
 
     {"x-ratelimit-remaining-requests": "9", "request-id": "req_1", "server": "nginx"}
     →   {"x-ratelimit-remaining-requests": "9", "x-upstream-request-id": "req_1"}
@@ -14,10 +14,13 @@ from typing import Final
 
 REQUEST_ID: Final = "x-upstream-request-id"
 SHOULD_RETRY: Final = "x-should-retry"
+WARNINGS: Final = "x-dragoman-warnings"
+"""Labels of warnings; an upstream server that sends them is a gateway itself."""
 
 _LIMITS: Final = ("x-ratelimit-", "anthropic-ratelimit-", "ratelimit-")
 _IDS: Final = ("request-id", "x-request-id", REQUEST_ID)
 _VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
+_LABELS: Final = re.compile(r"[\x20-\x7e]{1,4096}")
 _MAX_LIMIT_HEADERS: Final = 32
 """Maximum rate-limit headers; OpenAI has six, Anthropic eighteen."""
 
@@ -33,6 +36,9 @@ def client_headers(headers: Mapping[str, str]) -> dict[str, str]:
             if _VALUE.fullmatch(headers[name]):
                 forwarded[REQUEST_ID] = headers[name]
             break
+    warnings = headers.get(WARNINGS, "")
+    if warnings and _LABELS.fullmatch(warnings):
+        forwarded[WARNINGS] = warnings
     return forwarded
 
 

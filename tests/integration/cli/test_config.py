@@ -84,10 +84,7 @@ def test_settings_are_read_from_environment_variables() -> None:
         ('[servers]\nurl = "u"', "unknown setting 'servers.url'; the sections are [server], [capture], [embedded]"),
         ('[aliases]\na = "m"', "unknown setting 'aliases.a'; did you mean [model_aliases]? - in /config.toml"),
         ("[embedded]\nqueue = 1", "unknown setting 'embedded.queue'; did you mean 'embedded.max_queue'?"),
-        (
-            "[embedded]\npull = 1",
-            "unknown setting 'embedded.pull'; [embedded] has enabled, model, projector, context_window, ",
-        ),
+        ("[embedded]\npull = 1", "unknown setting 'embedded.pull'; [embedded] has enabled, model, projector, "),
         ('["a.b"]\nc = 1', "unknown setting 'a.b.c'; the sections are [server], "),
         ("[upstreams.lan]\nqueue = 1", "unknown setting 'upstreams.lan.queue'; did you mean 'max_queue'? - in /con"),
         ("[upstreams.lan]\nplaces = 1", "unknown setting 'upstreams.lan.places'; an upstream has url, api, "),

@@ -19,7 +19,15 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="pretends to be 
 def started(home: Path, *args: str) -> "subprocess.Popen[str]":
     env = environment(home, SMALL) | {"PYTHONPATH": str(ROOT / "tests")}
     command = [sys.executable, "-m", "support.windows_like", *args]
-    return subprocess.Popen(command, env=env, cwd=home, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT)
+    return subprocess.Popen(
+        command,
+        env=env,
+        cwd=home,
+        text=True,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+    )
 
 
 @pytest.mark.parametrize(
@@ -31,6 +39,7 @@ def started(home: Path, *args: str) -> "subprocess.Popen[str]":
         ("pull", "--list"),
         ("serve", "--print-config"),
         pytest.param(("ask", "Say hello.", "--tool-choice", "none"), marks=pytest.mark.model),
+        pytest.param(("chat", "Say hello.", "--model", "smollm2"), marks=pytest.mark.model),
     ],
     ids=lambda args: args[0],
 )

@@ -482,11 +482,28 @@ async def test_stream_header_contains_warnings_known_at_start(
             s.backend.go.set()
             assert answer.headers.get("x-dragoman-warnings") == told
             assert "secret" not in str(answer.headers)
-            await answer.aread()
+            text = (await answer.aread()).decode()
+        assert (": dragoman-warnings content_dropped: strict, request_adapted" in text) is (told is None)
         (facts,) = await lines(caplog, 1)
     dropped = "content_dropped: strict"
     assert facts["warnings"] == [dropped, "request_adapted", dropped, LONG_WARNING, "missing_closing_tag"]
     assert "secret" not in str(facts)
+
+
+@pytest.mark.parametrize("stream", [True, False])
+async def test_warnings_of_upstream_gateway_are_forwarded(stream: bool) -> None:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent | list[AnyEvent], None]:
+        yield [Start("", "", 0), Notice("content_dropped", "m", detail="image")]
+        yield TextDelta("Hello")
+        yield Finish("stop")
+
+    async with served(script) as behind:
+        gateway = Gateway([HttpBackend("behind", HttpConfig(f"{behind.url}/v1", models=("m",)), {})])
+        async with serving(gateway) as (_, url), http_client(url) as client:
+            answer = await client.post(MESSAGES, json={**body(stream), "model": "m", "metadata": {"user_id": "x"}})
+    labels = answer.headers["x-dragoman-warnings"].split(", ")
+    assert labels[0] == "content_dropped: image"
+    assert labels[-1] == "content_dropped: metadata"
 
 
 @pytest.mark.parametrize("stream", [True, False])

@@ -13,7 +13,6 @@ from msgspec.structs import replace
 
 from dragoman import compose
 from dragoman import config as settings
-from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import (
     BASE_URL,
     EMBEDDED_MODEL,
@@ -30,6 +29,7 @@ from dragoman.cli._common import (
 from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
+from dragoman.cli.ask.select_backend import select_backend
 from dragoman.cli.completion import all_model_names, complete_with
 from dragoman.core.backend import Backend
 from dragoman.core.errors import BackendUnavailableError, ConfigError
@@ -165,32 +165,8 @@ def _choice(text: str, tools: tuple[Tool, ...]) -> ToolChoice:
 def _set_up(args: argparse.Namespace) -> tuple[settings.Config, bool]:
     """Returns the settings with only the backend that is asked, and whether that is the embedded model."""
     config, origin = settings.load(compose.settings_path(args.config), os.environ, upstream_flags(args))
-    if args.gateway:
-        key = config.server.api_keys[0] if config.server.api_keys else ""
-        running = HttpConfig(
-            url=args.gateway, api_key=key, tool_mode="native", recover_leaked_calls=False, max_retries=0
-        )
-        return _upstream_only(config, {"gateway": running}), False
-    if args.upstream:
-        return _upstream_only(config, {"upstream": config.upstreams["upstream"]}), False
-    if args.claude_cli:
-        return replace(config, upstreams={}), False
     model = alias_targets(config.model_aliases.get(args.model, args.model or ""))[0]
-    if not (config.upstreams or config.claude_cli.enabled):
-        named = replace(config.embedded, model=model or config.embedded.model)
-        compose.embedded_model_name(named)
-        return replace(config, embedded=named), True
-    needs_embedded = (
-        compose.is_embedded_model(model)
-        and compose.serves_embedded(config, origin)
-        and compose.embedded_model_name(replace(config.embedded, model=model))
-        == compose.embedded_model_name(config.embedded)
-    )
-    return config, needs_embedded
-
-
-def _upstream_only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:
-    return replace(config, upstreams=servers, claude_cli=replace(config.claude_cli, enabled=False))
+    return select_backend(config, origin, args, model)
 
 
 async def _ask(

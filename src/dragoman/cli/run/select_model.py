@@ -96,7 +96,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
         return await _configured(config, origin, options)
     if compose.is_embedded_model(options.model) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
-    discovered = await _with_local_servers(config)
+    discovered = await with_local_servers(config)
     if discovered.upstreams:
         offers = [
             ModelOption(model, name, "", server.url, _flags(model, server))
@@ -222,7 +222,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
     return await _selected(config, origin, _pick(offers, options, config), options)
 
 
-async def _with_local_servers(config: settings.Config) -> settings.Config:
+async def with_local_servers(config: settings.Config) -> settings.Config:
     """Returns the settings with the servers that run on this machine, and their models."""
     from dragoman.backends.probe.discover import discover_servers
 
