@@ -14,7 +14,7 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from threading import Lock
+from functools import lru_cache
 from typing import Any, Final, TypeAlias
 
 from dragoman.core.messages import JsonText, Tool
@@ -31,8 +31,8 @@ _MAX_DEPTH: Final = 8
 _MAX_QUERY_WORDS: Final = 64
 _BETWEEN_WORDS: Final = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 _NAME: Final = re.compile(r"[\w.:/-]+")
-_MAX_KNOWN_CHARS: Final = 4_000_000
-"""Maximum characters of definitions whose weights are kept: they come from clients."""
+MAX_KNOWN_CHARS: Final = 4000
+"""Maximum characters of a definition whose weights are kept: it comes from a client, which could fill the memory."""
 _Weights: TypeAlias = tuple[Mapping[str, int], Mapping[str, int]]
 _STOP_WORDS: Final = frozenset(
     (
@@ -72,7 +72,7 @@ class ToolIndex:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = tuple(tools)
         self._positions = {tool.name.lower(): n for n, tool in reversed([*enumerate(tools)])}
-        weights = [_KNOWN.of(tool) for tool in tools]
+        weights = [_weights(tool) for tool in tools]
         # A word that is in all descriptions can still tell names apart, so each field has its own rarity of words.
         self._fields = ((_NAME_WEIGHT, _Field(name for name, _ in weights)), (1, _Field(text for _, text in weights)))
 
@@ -109,46 +109,20 @@ def _stem(word: str) -> str:
     return word
 
 
-class WordWeights:
-    """How much each word of a tool weighs; kept for the tools used last, as agents offer the same in each request."""
-
-    def __init__(self, max_chars: int = _MAX_KNOWN_CHARS) -> None:
-        """`max_chars` is the maximum size of all definitions for which they are kept."""
-        self.chars = 0
-        """Characters of these definitions."""
-        self._max_chars = max_chars
-        self._known: dict[tuple[str, str, JsonText], _Weights] = {}
-        """By name, description and parameters; the tool used last is the last."""
-        self._lock = Lock()
-
-    def of(self, tool: Tool) -> _Weights:
-        """Returns the weights of the words in a tool's name and in its other texts."""
-        key = tool.name, tool.description, tool.parameters
-        with self._lock:
-            if (known := self._known.pop(key, None)) is not None:
-                self._known[key] = known
-                return known
-        weights, chars = _weights(tool), sum(map(len, key))
-        with self._lock:
-            if chars <= self._max_chars and key not in self._known:
-                self._known[key] = weights
-                self.chars += chars
-            while self.chars > self._max_chars:
-                oldest = next(iter(self._known))
-                del self._known[oldest]
-                self.chars -= sum(map(len, oldest))
-        return weights
-
-
 def _weights(tool: Tool) -> _Weights:
+    """Returns how much each word of a tool weighs, in its name and in its other texts."""
+    texts = tool.name, tool.description, tool.parameters
+    return known_weights(*texts) if sum(map(len, texts)) <= MAX_KNOWN_CHARS else known_weights.__wrapped__(*texts)
+
+
+@lru_cache(maxsize=2048)  # agents offer the same tools in each request
+def known_weights(name: str, description: str, parameters: JsonText) -> _Weights:
+    """Returns the weights of the words in a tool's name and in its other texts; those used last are kept."""
     weights = Counter[str]()
-    for text, weight in ((tool.description, 1), *_parameters(tool.parameters)):
+    for text, weight in ((description, 1), *_parameters(parameters)):
         for word in split_words(text):
             weights[word] += weight
-    return Counter(split_words(tool.name)), weights
-
-
-_KNOWN: Final = WordWeights()
+    return Counter(split_words(name)), weights
 
 
 def searched_texts(tool: Tool) -> list[str]:

@@ -5,7 +5,7 @@ import pytest
 
 from dragoman.core.messages import Tool
 from dragoman.vendor_tools.tool import NO_TOOL_FOUND, definition_text, tools_result
-from dragoman.vendor_tools.tool_index import ToolIndex, WordWeights, searched_texts, split_words
+from dragoman.vendor_tools.tool_index import MAX_KNOWN_CHARS, ToolIndex, known_weights, searched_texts, split_words
 
 
 def tool(name: str, description: str = "", **parameters: str) -> Tool:
@@ -124,15 +124,12 @@ def test_result_has_whole_definitions_that_fit() -> None:
     assert tools_result([], 100).text == NO_TOOL_FOUND
 
 
-def test_known_weights_are_limited_by_characters() -> None:
-    weights = WordWeights(max_chars=1000)
-    small, large = tool("send", "Sends."), tool("large", "x" * 2000)
-    first = weights.of(small)
-    assert weights.of(small) is first
-    weights.of(large)
-    assert weights.of(small) is first
-    for number in range(50):
-        weights.of(tool(f"send_{number}", "Sends."))
-        assert weights.chars <= 1000
-    assert weights.of(small) is not first
-    assert weights.of(small) == first
+def test_weights_of_large_definitions_are_not_kept() -> None:
+    known_weights.cache_clear()
+    small, large = tool("send", "Sends mail."), tool("report", "Writes " + "long " * MAX_KNOWN_CHARS)
+    for _ in range(2):
+        index = ToolIndex([small, large])
+        assert [found.name for found in index.find("mail", 5)] == ["send"]
+        assert [found.name for found in index.find("long", 5)] == ["report"]
+    info = known_weights.cache_info()
+    assert (info.currsize, info.hits) == (1, 1)
