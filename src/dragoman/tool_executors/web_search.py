@@ -39,11 +39,11 @@ def with_location(function: Tool, tool: VendorTool) -> Tool:
     if not tool.user_location:
         return function
     try:
-        given = json.loads(tool.user_location)
+        location = json.loads(tool.user_location)
     except (ValueError, RecursionError):  # also for thousands of digits
         return function
-    inner = given.get("approximate")
-    places = inner if isinstance(inner, dict) else given
+    inner = location.get("approximate")
+    places = inner if isinstance(inner, dict) else location
     named = (places.get(name) for name in ("city", "region", "country", "timezone"))
     found = [" ".join(each.split()) for each in named if isinstance(each, str) and 0 < len(each) <= _MAX_PLACE_CHARS]
     if not found:
