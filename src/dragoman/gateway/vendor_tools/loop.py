@@ -311,7 +311,7 @@ def _next_request(
     plan: VendorToolPlan, request: Request, turn: ModelRound, results: Sequence[ToolRunResult]
 ) -> Request:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
-    message = turn.parts_for_model()
+    message = turn.message_for_model(request.messages)
     answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)
