@@ -35,7 +35,7 @@ from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
 from support.scenarios import call
 from support.scripted_backend import Scripted, serving
-from support.vendor_tools import ONLY, OWN, QUESTION, asking, blocks, body, items, messages, scripted, whole
+from support.vendor_tools import FUNCTION, ONLY, OWN, QUESTION, asking, blocks, body, items, messages, scripted, whole
 
 ANSWER: Final = "Dragoman 1.0 came out in May."
 HIT: Final = SearchHit("https://example.com/news", "News", "Release of Dragoman 1.0: May 5.", "May 6, 2026")
@@ -291,34 +291,49 @@ async def test_time_of_the_model_does_not_count() -> None:
     assert (content[-1]["text"], reason) == (ANSWER, "end_turn")
 
 
+SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+WITH_SCHEMA: Final[dict[str, dict[str, Any]]] = {
+    "anthropic_messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "openai_responses": {"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}},
+    "openai_chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+}
+
+
 @each_stream
-async def test_reply_is_checked_if_the_gateway_runs_all_tools(stream: bool) -> None:
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_reply_is_checked_if_the_gateway_runs_all_tools(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
     unconstrained = Notice("constraint_not_applied", "", detail="response_format")
     script = scripted([unconstrained, *SEARCH], [TextDelta("no JSON")], [TextDelta('{"a": 1}')], asked=asked)
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
     async with asking(script, running(Found())) as http:
-        output, _ = await items(http, stream, **ONLY["openai_responses"], text=text)
-    assert "web_search_call" in [item["type"] for item in output]
-    assert json.loads(output[-1]["content"][0]["text"]) == {"a": 1}
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect], **WITH_SCHEMA[dialect]))
+    assert "no JSON" not in json.dumps(reply)
+    assert json.dumps('{"a": 1}')[1:-1] in json.dumps(reply)
     assert len(asked) == 3
     assert [text_of(result) for result in results_of(asked[2])] == [text_of(result) for result in results_of(asked[1])]
     assert not asked[2].tools
 
 
-async def test_reask_does_not_restart_the_rounds() -> None:
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_call_of_no_offered_tool_is_guarded_if_the_gateway_runs_all_tools(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
-    read_file = {
-        **OWN["anthropic_messages"],
-        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
-    }
-    wrong = call(0, "read", path=[1])
-    script = scripted(SEARCH, SEARCH, wrong, *[SEARCH] * 9, asked=asked)
-    tools = [*ONLY["anthropic_messages"]["tools"], read_file]
-    searcher = Found()
-    async with asking(script, running(searcher, max_rounds=4)) as http:
-        await messages(http, False, tools=tools)
+    script = scripted(SEARCH, call(0, "erase", path="/"), [TextDelta(ANSWER)], asked=asked)
+    async with asking(script, running(Found())) as http:
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    assert "erase" not in json.dumps(reply)
+    assert len(asked) == 3
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_reask_does_not_restart_the_rounds(dialect: str, stream: bool) -> None:
+    asked: list[v.Request] = []
+    own = {**OWN, "openai_chat": {"type": "function", "function": {"name": "read", "parameters": FUNCTION}}}
+    script = scripted(SEARCH, SEARCH, call(0, "read", path=[1]), *[SEARCH] * 9, asked=asked)
+    tools = [*ONLY[dialect].get("tools", ()), own[dialect]]
+    async with asking(script, running(Found(), max_rounds=4)) as http:
+        await whole(http, dialect, body(dialect, stream, **{**ONLY[dialect], "tools": tools}))
     assert len(asked) == 4
 
 
