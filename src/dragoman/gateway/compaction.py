@@ -40,7 +40,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
 from dragoman.core.stage import EventStage
-from dragoman.gateway.router import FindRoute
+from dragoman.gateway.router import ModelRoute
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -160,14 +160,18 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
     return replace(request, messages=tuple(messages))
 
 
-def prepare_request(request: Request, route: FindRoute, seal: Seal) -> tuple[Request, bool]:
-    """Returns the request for the preferred backend, and whether the gateway has to compact the conversation.
+def prepare_request(request: Request, route: ModelRoute | None, seal: Seal) -> tuple[Request, bool]:
+    """Returns the request for a backend, and whether the gateway has to compact the conversation.
+
+    Args:
+        request: The complete request.
+        route: The backend; None: the request names no model.
+        seal: Opens the items.
 
     Raises:
         RequestError: An item cannot be opened.
     """
-    first = route(request)
-    passes = first is not None and first.backend.compacts(first.request)
+    passes = route is not None and route.backend.compacts(route.request)
     request = unseal_items(request, seal, foreign=passes)
     return request, is_requested(request) and not passes
 

@@ -38,7 +38,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
-from dragoman.gateway.router import FindRoute, ModelRoute, Router, failover_notice, rerouted
+from dragoman.gateway.router import ModelRoute, Router, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
 from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
@@ -187,9 +187,9 @@ class Gateway:
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None
-        if client_run_tools.with_functions(request, self._router.first)[0] is not request:
+        if client_run_tools.with_functions(request, routes[0])[0] is not request:
             return None
-        if self._vendor_tools.plan(request, lambda _: routes[0]) is not None:
+        if self._vendor_tools.plan(request, routes[0]) is not None:
             return None
         if has_part(routed.messages, PreviousResponseRef):
             return None
@@ -215,32 +215,30 @@ class Gateway:
         Raises:
             DragomanError: Before Start; later the stream ends with Failure.
         """
-        job: _ResponseJob | None = None
         routes: list[ModelRoute] = []
         warnings: list[Notice] = []
 
-        async def prepare(find_route: FindRoute) -> _ResponseJob:
-            servers = declared_servers(request, find_route, self._vendor_tools.executors)
+        async def prepare(route: ModelRoute) -> _ResponseJob:
+            servers = declared_servers(request, route, self._vendor_tools.executors)
             listings = await self._vendor_tools.list_tools(servers) if servers else ()
-            work = partial(self._prepare, request, context, buffering, listings, find_route)
+            work = partial(self._prepare, request, context, buffering, listings, route)
             in_thread = context.is_large or self.response_store.blocks(request)
             return await asyncio.to_thread(work) if in_thread else work()
 
         async def next_attempt(error: DragomanError | None) -> BackendAttempt:
-            nonlocal job, routes
-            if job is None:
-                job = await prepare(self._router.first)
-                routes = await self._router.routes_or_refresh(job.request)
-            elif error is not None:  # raised before Start, so no event was sent
+            nonlocal routes
+            if error is None:
+                routes = await self._router.routes_or_refresh(request)
+            else:  # raised before Start, so no event was sent
                 warnings.append(failover_notice(routes, error))
                 routes = routes[1:]
-                reroute = partial(rerouted, routes[0])
-                try:
-                    job = await prepare(reroute)  # who runs the vendors' tools depends on the backend
-                except (RequestError, UnsupportedError):
-                    raise error from None
-                routes = [reroute(job.request), *routes[1:]]
-            arguments = (job, routes[0], warnings, client_stages)
+            try:
+                job = await prepare(routes[0])  # who runs the vendors' tools depends on the backend
+            except (RequestError, UnsupportedError):
+                if error is None:
+                    raise
+                raise error from None
+            arguments = (job, rerouted(routes[0], job.request), warnings, client_stages)
             return await asyncio.to_thread(self._attempt, *arguments) if context.is_large else self._attempt(*arguments)
 
         return stream_response(next_attempt)
@@ -271,7 +269,7 @@ class Gateway:
         context: ExchangeContext,
         buffering: Buffering | None,
         listings: Listings,
-        find_route: FindRoute,
+        route: ModelRoute,
     ) -> _ResponseJob:
         """Returns what the response of a backend needs.
 
@@ -280,23 +278,23 @@ class Gateway:
             context: The exchange.
             buffering: How tool calls are buffered; None: as in the settings.
             listings: The tools of the MCP servers that the request declares.
-            find_route: Returns the backend; None: there is none now.
+            route: The backend that is asked.
 
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
         """
         require_single_choice(request)
         resolved = self.response_store.resolve(limit_to_one_call(request))
-        complete, unseen = client_run_tools.with_functions(resolved.request, find_route)
+        complete, unseen = client_run_tools.with_functions(resolved.request, route)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
-            complete, needs_compaction = compaction.prepare_request(complete, find_route, self._seal)
+            complete, needs_compaction = compaction.prepare_request(complete, route, self._seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = self._summary_request(complete, find_route)
+                summary = self._summary_request(complete, route)
                 return _ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = self._vendor_tools.plan(complete, find_route, listings)
+        plan = self._vendor_tools.plan(complete, route, listings)
         complete = complete if plan is None else plan.request
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
@@ -305,13 +303,13 @@ class Gateway:
             request, complete, resolved, policy, buffer_chars, context, vendor_tools=plan, warnings=unseen
         )
 
-    def _summary_request(self, request: Request, find_route: FindRoute) -> Request:
+    def _summary_request(self, request: Request, route: ModelRoute | None) -> Request:
         """Returns the request for a summary, with the same tools in its prompt as in the conversation's own requests.
 
         Raises:
             RequestError: There is nothing to summarize.
         """
-        plan = self._vendor_tools.plan(request, find_route)
+        plan = None if route is None else self._vendor_tools.plan(request, route)
         return compaction.summary_request(request if plan is None or plan.refused else plan.request)
 
     def _generator(self, backend: Backend, job: _ResponseJob) -> Generate:
@@ -372,10 +370,11 @@ class Gateway:
         Raises:
             DragomanError: The request could not be answered either.
         """
-        request = await off_loop(large or self.response_store.blocks(request), self._request_to_count, request)
-        if not request.model:
+        route = (await self._router.routes_or_refresh(request))[0] if request.model else None
+        request = await off_loop(large or self.response_store.blocks(request), self._request_to_count, request, route)
+        if route is None:
             return TokenCount(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
-        (backend, routed), *_ = await self._router.routes_or_refresh(request)
+        backend, routed = rerouted(route, request)
         messages, warnings = await off_loop(large, repair_history, routed.messages)
         if warnings:
             routed = msgspec.structs.replace(routed, messages=messages)
@@ -388,10 +387,12 @@ class Gateway:
             await off_loop(large, vocabulary.estimate_request, edit.request), estimated=True, cleared=cleared
         )
 
-    def _request_to_count(self, request: Request) -> Request:
-        request, _ = client_run_tools.with_functions(self.response_store.resolve(request).request, self._router.first)
+    def _request_to_count(self, request: Request, route: ModelRoute | None) -> Request:
+        request = self.response_store.resolve(request).request
+        if route is not None:
+            request, _ = client_run_tools.with_functions(request, route)
         if compaction.uses_compaction(request):
-            request, needs_compaction = compaction.prepare_request(request, self._router.first, self._seal)
-            request = self._summary_request(request, self._router.first) if needs_compaction else request
-        plan = self._vendor_tools.plan(request, self._router.first)
+            request, needs_compaction = compaction.prepare_request(request, route, self._seal)
+            request = self._summary_request(request, route) if needs_compaction else request
+        plan = None if route is None else self._vendor_tools.plan(request, route)
         return request if plan is None else plan.request

@@ -3,8 +3,8 @@
 import asyncio
 import dataclasses
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import NamedTuple, TypeAlias
+from collections.abc import Iterable, Mapping, Sequence
+from typing import NamedTuple
 
 import msgspec
 
@@ -33,10 +33,6 @@ class ModelRoute(NamedTuple):
     backend: Backend
     request: Request
     """The request under the backend's own name of the model."""
-
-
-FindRoute: TypeAlias = Callable[[Request], ModelRoute | None]
-"""Returns the backend for a request; None: there is none now."""
 
 
 class Router:
@@ -122,10 +118,6 @@ class Router:
         except (UnknownModelError, BackendUnavailableError):
             return []
 
-    def first(self, request: Request) -> ModelRoute | None:
-        """Returns the preferred backend for the request; None: there is none now."""
-        return next(iter(self.routes_now(request)), None)
-
     def _models_by_name(self) -> dict[str, ServedModel]:
         names: dict[str, ServedModel] = {}
         own = [model for backend in self._backends for model in backend.models()]
@@ -187,7 +179,10 @@ def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> Confi
 
 def rerouted(route: ModelRoute, request: Request) -> ModelRoute:
     """Returns the route to the same backend and model with another request."""
-    return ModelRoute(route.backend, msgspec.structs.replace(request, model=route.request.model))
+    model = route.request.model
+    return ModelRoute(
+        route.backend, request if model == request.model else msgspec.structs.replace(request, model=model)
+    )
 
 
 def failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notice:

@@ -12,6 +12,7 @@ from dragoman.core import messages as v
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.gateway.vendor_tools.tool_runs import MAX_CALLS
 from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
 from support.gateway import DEADLINE_S
 from support.scenarios import call
@@ -113,6 +114,21 @@ async def test_number_of_calls_at_once_is_limited(most: int) -> None:
     async with asyncio.timeout(DEADLINE_S), asking(script, runner) as http:
         await messages(http, False, **SEARCH)
     assert (searcher.most_active, sorted(searcher.ended)) == (most, list("abcdef"))
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_number_of_calls_in_a_round_is_limited(dialect: str, stream: bool) -> None:
+    searcher = Searcher()
+    asked: list[v.Request] = []
+    script = scripted(searches(*map(str, range(MAX_CALLS + 1))), [TextDelta("Done.")], asked=asked)
+    unlimited = {"tools": [{"type": "web_search_20250305", "name": "web_search"}]}
+    tools = unlimited if dialect == "anthropic_messages" else ONLY[dialect]
+    async with asking(script, VendorToolRunner({"web_search": searcher})) as http:
+        await whole(http, dialect, body(dialect, stream, **tools))
+    assert len(searcher.ended) == MAX_CALLS
+    results = [part for message in asked[1].messages for part in message.parts if isinstance(part, v.ToolResult)]
+    assert [result.is_error for result in results] == [False] * MAX_CALLS + [True]
 
 
 @each_stream

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -12,9 +12,20 @@ from dragoman import dialects
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.core import messages as v
-from dragoman.core.backend import EventStream, ExchangeContext
+from dragoman.core.backend import EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import UpstreamError
-from dragoman.core.events import AnyEvent, Finish, Notice, ReasoningDelta, Start, TextDelta, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Finish,
+    Notice,
+    ReasoningDelta,
+    Start,
+    TextDelta,
+    ToolCallDelta,
+    ToolCallEnd,
+    ToolCallStart,
+    UsageUpdate,
+)
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.tool_executors.local_index import LocalSearch
@@ -24,12 +35,14 @@ from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
 from support.scenarios import call
 from support.scripted_backend import Scripted, serving
-from support.vendor_tools import ONLY, OWN, QUESTION, asking, blocks, body, items, messages, scripted, whole
+from support.vendor_tools import FUNCTION, ONLY, OWN, QUESTION, asking, blocks, body, items, messages, scripted, whole
 
 ANSWER: Final = "Dragoman 1.0 came out in May."
 HIT: Final = SearchHit("https://example.com/news", "News", "Release of Dragoman 1.0: May 5.", "May 6, 2026")
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 SEARCH: Final = call(0, "web_search", query="dragoman release")
+TWICE: Final = [ToolCallStart(1, "call_0", "web_search"), ToolCallDelta(1, '{"query": "x"}'), ToolCallEnd(1)]
+"""Another call with the id of the first."""
 
 
 class Found(ToolExecutor):
@@ -200,6 +213,21 @@ async def test_response_ends_if_client_has_calls_to_run(stream: bool) -> None:
     assert not any(result.is_error for result in results_of(asked[1]))
 
 
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_calls_of_rounds_have_ids_of_their_own(dialect: str, stream: bool) -> None:
+    """For servers that number the calls of each response from 0."""
+    asked: list[v.Request] = []
+    script = scripted(SEARCH, SEARCH, [*SEARCH, *TWICE], [TextDelta(ANSWER)], asked=asked)
+    async with asking(script, running(Found())) as http:
+        await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    for request in asked:
+        calls = [part.id for message in request.messages for part in message.parts if isinstance(part, v.ToolCall)]
+        assert len(set(calls)) == len(calls)
+        assert [result.call_id for result in results_of(request)] == calls
+    assert len(results_of(asked[3])) == 4
+
+
 async def test_limit_of_uses_is_error_that_model_reads() -> None:
     asked: list[v.Request] = []
     searcher = Found()
@@ -263,34 +291,49 @@ async def test_time_of_the_model_does_not_count() -> None:
     assert (content[-1]["text"], reason) == (ANSWER, "end_turn")
 
 
+SCHEMA: Final = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
+WITH_SCHEMA: Final[dict[str, dict[str, Any]]] = {
+    "anthropic_messages": {"output_config": {"format": {"type": "json_schema", "schema": SCHEMA}}},
+    "openai_responses": {"text": {"format": {"type": "json_schema", "name": "answer", "schema": SCHEMA}}},
+    "openai_chat": {"response_format": {"type": "json_schema", "json_schema": {"name": "answer", "schema": SCHEMA}}},
+}
+
+
 @each_stream
-async def test_reply_is_checked_if_the_gateway_runs_all_tools(stream: bool) -> None:
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_reply_is_checked_if_the_gateway_runs_all_tools(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
     unconstrained = Notice("constraint_not_applied", "", detail="response_format")
     script = scripted([unconstrained, *SEARCH], [TextDelta("no JSON")], [TextDelta('{"a": 1}')], asked=asked)
-    schema = {"type": "object", "properties": {"a": {"type": "integer"}}, "required": ["a"]}
-    text = {"format": {"type": "json_schema", "name": "answer", "schema": schema}}
     async with asking(script, running(Found())) as http:
-        output, _ = await items(http, stream, **ONLY["openai_responses"], text=text)
-    assert "web_search_call" in [item["type"] for item in output]
-    assert json.loads(output[-1]["content"][0]["text"]) == {"a": 1}
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect], **WITH_SCHEMA[dialect]))
+    assert "no JSON" not in json.dumps(reply)
+    assert json.dumps('{"a": 1}')[1:-1] in json.dumps(reply)
     assert len(asked) == 3
     assert [text_of(result) for result in results_of(asked[2])] == [text_of(result) for result in results_of(asked[1])]
     assert not asked[2].tools
 
 
-async def test_reask_does_not_restart_the_rounds() -> None:
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_call_of_no_offered_tool_is_guarded_if_the_gateway_runs_all_tools(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
-    read_file = {
-        **OWN["anthropic_messages"],
-        "input_schema": {"type": "object", "properties": {"path": {"type": "string"}}},
-    }
-    wrong = call(0, "read", path=[1])
-    script = scripted(SEARCH, SEARCH, wrong, *[SEARCH] * 9, asked=asked)
-    tools = [*ONLY["anthropic_messages"]["tools"], read_file]
-    searcher = Found()
-    async with asking(script, running(searcher, max_rounds=4)) as http:
-        await messages(http, False, tools=tools)
+    script = scripted(SEARCH, call(0, "erase", path="/"), [TextDelta(ANSWER)], asked=asked)
+    async with asking(script, running(Found())) as http:
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    assert "erase" not in json.dumps(reply)
+    assert len(asked) == 3
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_reask_does_not_restart_the_rounds(dialect: str, stream: bool) -> None:
+    asked: list[v.Request] = []
+    own = {**OWN, "openai_chat": {"type": "function", "function": {"name": "read", "parameters": FUNCTION}}}
+    script = scripted(SEARCH, SEARCH, call(0, "read", path=[1]), *[SEARCH] * 9, asked=asked)
+    tools = [*ONLY[dialect].get("tools", ()), own[dialect]]
+    async with asking(script, running(Found(), max_rounds=4)) as http:
+        await whole(http, dialect, body(dialect, stream, **{**ONLY[dialect], "tools": tools}))
     assert len(asked) == 4
 
 
@@ -458,28 +501,57 @@ async def down(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent
     yield
 
 
+OWN_KINDS: Final = {
+    "anthropic_messages": ["web_search_20250305"],
+    "openai_responses": ["web_search"],
+    "openai_chat": [],
+}
+"""Kinds of the tools that a vendor's own server gets."""
+
+
 @each_stream
-async def test_gateway_searches_if_the_vendors_server_fails(stream: bool) -> None:
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_gateway_searches_if_the_vendors_server_fails(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
     vendor, local = OwnApi(down), Scripted(scripted(SEARCH, [TextDelta(ANSWER)], asked=asked))
     vendor.support = True
     searcher = Found()
     async with serving(Gateway([vendor, local], vendor_tools=running(searcher))) as (_, url), http_client(url) as http:
-        content, _ = await messages(http, stream, **ONLY["anthropic_messages"])
-    assert [block["type"] for block in content] == ["server_tool_use", "web_search_tool_result", "text"]
+        reply = await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    assert ANSWER in json.dumps(reply)
     assert [tool.kind for tool in asked[0].tools] == ["function"]
     assert len(searcher.calls) == 1
 
 
 @each_stream
-async def test_vendors_server_searches_if_another_fails(stream: bool) -> None:
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_vendors_server_searches_if_another_fails(dialect: str, stream: bool) -> None:
     asked: list[v.Request] = []
     vendor = OwnApi(scripted([TextDelta(ANSWER)], asked=asked))
     vendor.support = True
     backends = [Scripted(down), vendor]
     async with serving(Gateway(backends, vendor_tools=running(Found()))) as (_, url), http_client(url) as http:
-        await messages(http, stream, **ONLY["anthropic_messages"])
-    assert [tool.kind for tool in asked[0].tools] == ["web_search_20250305"]
+        await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    assert [tool.kind for tool in asked[0].tools] == OWN_KINDS[dialect]
+    assert ("web_search_options" in asked[0].extra) == (dialect == "openai_chat")
+
+
+class Late(Scripted):
+    """A backend that knows its models after a refresh."""
+
+    def models(self) -> Sequence[ServedModel]:
+        return super().models() if self.life.count("refresh") else ()
+
+
+@each_stream
+@pytest.mark.parametrize("dialect", sorted(ONLY))
+async def test_gateway_searches_for_a_model_that_a_refresh_finds(dialect: str, stream: bool) -> None:
+    asked: list[v.Request] = []
+    backend = Late(scripted(SEARCH, [TextDelta(ANSWER)], asked=asked))
+    async with serving(Gateway([backend], vendor_tools=running(Found()))) as (_, url), http_client(url) as http:
+        await whole(http, dialect, body(dialect, stream, **ONLY[dialect]))
+    assert [tool.kind for tool in asked[0].tools] == ["function"]
+    assert len(asked) == 2
 
 
 async def test_first_error_is_told_if_the_other_server_cannot_search() -> None:

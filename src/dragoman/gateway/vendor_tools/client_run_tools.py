@@ -13,7 +13,7 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Tool, ToolChoice
 from dragoman.dialects.anthropic_messages import client_tools as messages_tools
 from dragoman.dialects.openai_responses import client_tools as responses_tools
-from dragoman.gateway.router import FindRoute
+from dragoman.gateway.router import ModelRoute
 from dragoman.wire.translation import notices_by_name
 
 _TYPES: Final = b'"computer'
@@ -21,43 +21,41 @@ _TYPES: Final = b'"computer'
 _NO_IMAGES: Final = "the model sees no images, so it cannot use {}"
 
 
-def with_functions(request: Request, find_route: FindRoute) -> tuple[Request, tuple[Notice, ...]]:
+def with_functions(request: Request, route: ModelRoute) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request with such tools as functions, unless its server may know them, and warnings.
 
     Args:
         request: The complete request.
-        find_route: Returns the preferred backend; None: there is none now.
+        route: The backend that is asked.
 
     Raises:
         RequestError: An item of such a tool lacks a required field.
         UnsupportedError: The request needs a tool that the model cannot use.
     """
-    request, warnings = _without_screen_tools(request, find_route)
+    request, warnings = _without_screen_tools(request, route)
     is_messages = request.dialect == messages_tools.NAME and bool(request.tools)
     if not is_messages and request.dialect != responses_tools.NAME:
         return request, warnings
-    if (first := find_route(request)) is None:
-        return request, warnings
-    is_own_api = first.backend.edits_context(first.request)
-    if is_own_api and first.backend.runs_vendor_tools() is not False:
+    is_own_api = route.backend.edits_context(route.request)
+    if is_own_api and route.backend.runs_vendor_tools() is not False:
         return request, warnings
     if is_messages:  # for other APIs the reader has made functions of them
         return messages_tools.as_functions(request) if is_own_api else request, warnings
     return responses_tools.as_functions(request), warnings
 
 
-def _without_screen_tools(request: Request, find_route: FindRoute) -> tuple[Request, tuple[Notice, ...]]:
+def _without_screen_tools(request: Request, route: ModelRoute) -> tuple[Request, tuple[Notice, ...]]:
     """Returns the request without tools whose results the model cannot see, and warnings that name them.
 
     Args:
         request: The complete request.
-        find_route: Returns the preferred backend; None: there is none now.
+        route: The backend that is asked.
 
     Raises:
         UnsupportedError: Such a tool must be called, or only such tools are offered.
     """
     blind = [tool for tool in request.tools if _is_for_screen(tool)]
-    if not blind or (route := find_route(request)) is None or route.backend.shows_images(route.request.model):
+    if not blind or route.backend.shows_images(route.request.model):
         return request, ()
     tools = tuple(tool for tool in request.tools if not _is_for_screen(tool))
     types = {tool.name or tool.kind: quote(_type(tool)) for tool in blind}

@@ -28,7 +28,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.router import FindRoute
+from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
 from dragoman.gateway.vendor_tools.model_round import ModelRound
 from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
@@ -57,9 +57,9 @@ class VendorToolRunner(ToolRunSettings):
     mcp_endpoint: AsgiApp | None = None
     """Serves the tools of the MCP servers of the settings to other agents."""
 
-    def plan(self, request: Request, find_route: FindRoute, listings: Listings = ()) -> VendorToolPlan | None:
+    def plan(self, request: Request, route: ModelRoute, listings: Listings = ()) -> VendorToolPlan | None:
         """See `plan_vendor_tools`."""
-        return plan_vendor_tools(request, find_route, self.executors_for, self.search_above, listings)
+        return plan_vendor_tools(request, route, self.executors_for, self.search_above, listings)
 
     async def start(self) -> None:
         """Starts all executors."""
@@ -311,7 +311,7 @@ def _next_request(
     plan: VendorToolPlan, request: Request, turn: ModelRound, results: Sequence[ToolRunResult]
 ) -> Request:
     """Returns the request for the next round, with the calls and their results, which are also noted in the plan."""
-    message = turn.parts_for_model()
+    message = turn.message_for_model(request.messages)
     answered = tuple(tool_result(id, result) for id, result in zip(turn.call_ids, results, strict=True))
     turns = (message, Message("tool", answered))
     plan.rounds.extend(turns)

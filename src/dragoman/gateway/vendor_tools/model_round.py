@@ -1,6 +1,6 @@
 """One response of the model among the rounds of a response to the client: its events, and the calls for the gateway."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from msgspec.structs import replace
@@ -20,7 +20,7 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import Message, Usage
+from dragoman.core.messages import Message, Part, ToolCall, Usage
 from dragoman.vendor_tools.tool import VendorTool, VendorToolCall
 
 _BETWEEN: Final = "\n\n"
@@ -142,6 +142,19 @@ class ModelRound:
                 texts.clear()
         return self._separator + "".join(texts) if across_blocks else "".join(texts)
 
-    def parts_for_model(self) -> Message:
-        """Returns the response as a message of the model's history."""
-        return Message("assistant", collect(self._events).parts)
+    def message_for_model(self, earlier: Sequence[Message]) -> Message:
+        """Returns the response as a message after these; a call whose id occurs in them gets another id.
+
+        Servers that number the calls of each response from 0 repeat their ids.
+        """
+        taken = {part.id for message in earlier for part in message.parts if isinstance(part, ToolCall)}
+        for number, call in enumerate(self.calls):
+            if self.call_ids[number] in taken:
+                self.call_ids[number] = call.id
+            taken.add(self.call_ids[number])
+        ids, parts = iter(self.call_ids), collect(self._events).parts
+        return Message("assistant", tuple(_with_id(part, ids) for part in parts))
+
+
+def _with_id(part: Part, ids: Iterator[str]) -> Part:
+    return replace(part, id=next(ids)) if isinstance(part, ToolCall) else part

@@ -19,7 +19,7 @@ from dragoman import dialects
 from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
-from dragoman.gateway.router import FindRoute
+from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
 from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
@@ -75,9 +75,7 @@ class VendorToolPlan(NamedTuple):
         return replace(request, tools=tools, tool_choice=choice)
 
 
-def declared_servers(
-    request: Request, find_route: FindRoute, executors: Mapping[str, ToolExecutor]
-) -> list[VendorTool]:
+def declared_servers(request: Request, route: ModelRoute, executors: Mapping[str, ToolExecutor]) -> list[VendorTool]:
     """Returns the MCP servers that the gateway has to ask for their tools. Arguments as `plan_vendor_tools`.
 
     Raises:
@@ -87,14 +85,9 @@ def declared_servers(
     codec = dialects.get(request.dialect).vendor_tools if request.dialect and executor is not None else None
     if codec is None or not isinstance(executor, ToolServers):
         return []
-    route = find_route(request)
-    offered = executor.offered(request.model, route.request.model if route else "")
+    offered = executor.offered(request.model, route.request.model)
     servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER] if _concerns(request, codec) else []
-    if (
-        route is None
-        or not servers
-        or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools())
-    ):
+    if not servers or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
         return offered
     for tool in servers:
         if tool.server is not None and tool.server.connector:
@@ -112,7 +105,7 @@ def offers_tools(executors: Mapping[str, ToolExecutor], *models: str) -> bool:
 
 def plan_vendor_tools(
     request: Request,
-    find_route: FindRoute,
+    route: ModelRoute,
     executors_for: Callable[[str, str], Mapping[str, ToolExecutor]],
     search_above: int = 0,
     listings: Listings = (),
@@ -121,7 +114,7 @@ def plan_vendor_tools(
 
     Args:
         request: The complete request.
-        find_route: Returns the preferred backend; None: there is none now.
+        route: The backend that is asked.
         executors_for: Returns what a model of these names may have run, by kind of tool.
         search_above: Number of tools above which the model has to find them; 0: never.
         listings: The servers of `declared_servers`, with their tools.
@@ -135,7 +128,7 @@ def plan_vendor_tools(
     offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
     internal = internal_search(request, search_above) if search_above else None
     has_reason = codec is not None and (offered or internal or _concerns(request, codec))
-    if codec is None or not has_reason or (route := find_route(request)) is None:
+    if codec is None or not has_reason:
         return None
     executors = executors_for(request.model, route.request.model)
     is_own_api = route.backend.edits_context(route.request)

@@ -41,6 +41,8 @@ TIMEOUT_S: Final = 120.0
 MAX_RESULT_CHARS: Final = 20_000
 MAX_CONCURRENT_CALLS: Final = 4
 MAX_TOKENS: Final = 1_000_000
+MAX_CALLS: Final = 32
+"""Of one round that are run; the results of more would fill the prompt of the next."""
 _CUT: Final = "\n[…]"
 _OK: Final = "ok"
 _CANCELLED: Final = "cancelled"
@@ -116,7 +118,11 @@ class CallRunner:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         self._deadline = began_s + self.left_s
-        tasks = [asyncio.create_task(self._run(call, self._admit(call))) for call in calls]
+        admitted = [self._admit(call) for call in calls[:MAX_CALLS]]
+        refused = [error_result("too_many_requests")] * (len(calls) - MAX_CALLS)
+        tasks = [
+            asyncio.create_task(self._run(call, runs)) for call, runs in zip(calls, [*admitted, *refused], strict=True)
+        ]
         try:
             yield tasks
             for task in tasks:
