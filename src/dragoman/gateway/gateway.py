@@ -178,12 +178,12 @@ class Gateway:
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
         if request.store or request.previous_response or one_call:
             return None
-        if offers_tools(request, self._vendor_tools.executors):
-            return None
         routes = self._router.routes_now(request)
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
         backend, routed = routes[0]
+        if offers_tools(self._vendor_tools.executors, request.model, routed.model):
+            return None
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or repair_history(routed.messages)[1]:
             return None

@@ -34,7 +34,7 @@ def url_citations(text: str, offset: int, hits: Iterable[SearchHit]) -> str:
         hits: What the searches found.
     """
     found = []
-    for hit in {hit.url: hit for hit in hits if hit.url in text}.values():
+    for hit in {hit.url: hit for hit in hits if hit.url and hit.url in text}.values():
         for match in re.finditer(re.escape(hit.url) + _AFTER, text):
             span = {"start_index": offset + match.start(), "end_index": offset + match.end()}
             found.append({"type": "url_citation", **span, "url": hit.url, "title": hit.title})
@@ -53,6 +53,8 @@ def result_citations(text: str, hits: Iterable[SearchHit]) -> str:
     known = {tuple(tokens[n : n + _QUOTE_WORDS]) for n in range(len(tokens) - _QUOTE_WORDS + 1)}
     found = []
     for number, hit in enumerate({hit.url: hit for hit in hits}.values()):
+        if not hit.url:
+            continue
         quote = _quote(hit.text, known)
         if not quote and re.search(re.escape(hit.url) + _AFTER, text):
             quote = hit.text or hit.title or hit.url

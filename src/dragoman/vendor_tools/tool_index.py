@@ -115,7 +115,7 @@ def _weights(tool: Tool) -> _Weights:
     return known_weights(*texts) if sum(map(len, texts)) <= MAX_KNOWN_CHARS else known_weights.__wrapped__(*texts)
 
 
-@lru_cache(maxsize=2048)  # agents offer the same tools in each request
+@lru_cache(maxsize=4096)  # agents offer the same tools in each request
 def known_weights(name: str, description: str, parameters: JsonText) -> _Weights:
     """Returns the weights of the words in a tool's name and in its other texts; those used last are kept."""
     weights = Counter[str]()

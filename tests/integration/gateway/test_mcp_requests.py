@@ -15,6 +15,7 @@ from pydantic import TypeAdapter
 
 from dragoman.core import messages as v
 from dragoman.core.events import TextDelta
+from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client import server
 from dragoman.mcp_client.pool import McpServers
@@ -24,8 +25,10 @@ from dragoman.tool_executors.config import ToolsConfig
 from dragoman.tool_executors.registry import build_executors
 from dragoman.vendor_tools.remote import RemoteServer
 from dragoman.vendor_tools.tool import VendorTool
+from support.http_client import http_client
 from support.mcp_servers import http_server, stdio
 from support.scenarios import call
+from support.scripted_backend import Scripted, serving
 from support.vendor_tools import EXTRA, FUNCTION, QUESTION, asking, blocks, body, items, scripted, whole
 from support.vendor_types import checked, frames
 
@@ -354,6 +357,16 @@ async def test_tools_are_offered_to_models_in_any_case() -> None:
     async with client(ANSWER, asked=asked, offer_to=("M*",)) as http:
         await items(http, False)
     assert "books__add" in {tool.name for tool in asked[0].tools}
+
+
+async def test_tools_are_offered_by_the_name_of_the_model_behind_an_alias() -> None:
+    asked: list[v.Request] = []
+    async with runner(offer_to=("M",)) as tools:
+        gateway = Gateway([Scripted(scripted(ADD, ANSWER, asked=asked))], {"other": "m"}, vendor_tools=tools)
+        async with serving(gateway) as (_, url), http_client(url) as http:
+            await whole(http, "openai_chat", {**body("openai_chat", False), "model": "other"})
+    assert "books__add" in {tool.name for tool in asked[0].tools}
+    assert read(asked[1]) == "5"
 
 
 async def test_tools_are_not_offered_to_other_models() -> None:

@@ -11,6 +11,7 @@ from dragoman.cli import _log_format
 from dragoman.core.errors import RequestError
 from dragoman.core.events import Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Message, Request, Text, Tool, Usage
+from dragoman.mcp_client import library_logs
 from dragoman.server.observe.access_log import AccessRecord
 
 STEERS = "\x1b[31m\x9b2J\u202e\n16:58:01 200 POST"
@@ -100,9 +101,9 @@ def test_no_format_writes_control_characters() -> None:
 
 @pytest.mark.parametrize("name", ["httpx2", "httpcore2.http11", "mcp.client.streamable_http", "client"])
 def test_libraries_that_log_content_are_silent(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for silent in _log_format.SILENT:
+    for silent in library_logs.LOGGERS:
         monkeypatch.setattr(logging.getLogger(silent), "level", logging.DEBUG)
-    _log_format.silence_libraries()
+    library_logs.silence()
     assert not logging.getLogger(name).isEnabledFor(logging.CRITICAL)
-    for silent in _log_format.SILENT:
+    for silent in library_logs.LOGGERS:
         logging.getLogger(silent).setLevel(logging.NOTSET)

@@ -57,3 +57,11 @@ def test_quoted_and_mentioned_results_are_cited(text: str, cited: list[tuple[str
     found = json.loads(result_citations(text, [*PAGES, PAGES[0]]) or "[]")
     assert [(each["title"], each["cited_text"]) for each in found] == cited
     assert all(is_opaque(each["encrypted_index"]) for each in found)
+
+
+def test_source_without_url_is_not_cited() -> None:
+    hits = [SearchHit("", "A", "these six words are quoted here"), *HITS]
+    text = "As these six words are quoted here, see https://b.org"
+    assert [each["url"] for each in json.loads(url_citations(text, 0, hits))] == ["https://b.org"]
+    assert [each["url"] for each in json.loads(result_citations(text, hits))] == ["https://b.org"]
+    assert url_citations("some text", 0, hits) == result_citations("some text", hits) == ""

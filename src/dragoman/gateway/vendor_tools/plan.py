@@ -85,7 +85,7 @@ def declared_servers(request: Request, route: ModelRoute, executors: Mapping[str
     codec = dialects.get(request.dialect).vendor_tools if request.dialect and executor is not None else None
     if codec is None or not isinstance(executor, ToolServers):
         return []
-    offered = executor.offered(request.model)
+    offered = executor.offered(request.model, route.request.model)
     servers = [tool for tool in codec.declared(request) if tool.kind == _SERVER] if _concerns(request, codec) else []
     if not servers or (route.backend.edits_context(route.request) and route.backend.runs_vendor_tools()):
         return offered
@@ -97,10 +97,10 @@ def declared_servers(request: Request, route: ModelRoute, executors: Mapping[str
     return [*servers, *(tool for tool in offered if tool.name not in labels)]
 
 
-def offers_tools(request: Request, executors: Mapping[str, ToolExecutor]) -> bool:
-    """Returns whether the gateway offers tools of its own to the model."""
+def offers_tools(executors: Mapping[str, ToolExecutor], *models: str) -> bool:
+    """Returns whether the gateway offers tools of its own to a model of one of these names."""
     executor = executors.get(_SERVER)
-    return isinstance(executor, ToolServers) and bool(executor.offered(request.model))
+    return isinstance(executor, ToolServers) and bool(executor.offered(*models))
 
 
 def plan_vendor_tools(
