@@ -41,7 +41,11 @@ ANSWER: Final = "Dragoman 1.0 came out in May."
 HIT: Final = SearchHit("https://example.com/news", "News", "Release of Dragoman 1.0: May 5.", "May 6, 2026")
 each_stream = pytest.mark.parametrize("stream", [False, True], ids=["whole", "streamed"])
 SEARCH: Final = call(0, "web_search", query="dragoman release")
-TWICE: Final = [ToolCallStart(1, "call_0", "web_search"), ToolCallDelta(1, '{"query": "x"}'), ToolCallEnd(1)]
+TWICE: Final[list[AnyEvent]] = [
+    ToolCallStart(1, "call_0", "web_search"),
+    ToolCallDelta(1, '{"query": "x"}'),
+    ToolCallEnd(1),
+]
 """Another call with the id of the first."""
 
 

@@ -147,11 +147,11 @@ class ModelRound:
 
         Servers that number the calls of each response from 0 repeat their ids.
         """
-        taken = {part.id for message in earlier for part in message.parts if isinstance(part, ToolCall)}
+        used = {part.id for message in earlier for part in message.parts if isinstance(part, ToolCall)}
         for number, call in enumerate(self.calls):
-            if self.call_ids[number] in taken:
+            if self.call_ids[number] in used:
                 self.call_ids[number] = call.id
-            taken.add(self.call_ids[number])
+            used.add(self.call_ids[number])
         ids, parts = iter(self.call_ids), collect(self._events).parts
         return Message("assistant", tuple(_with_id(part, ids) for part in parts))
 
