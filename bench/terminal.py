@@ -214,7 +214,8 @@ def _is_complete(data: bytes) -> bool:
 
 
 _LEADER: Final = """
-import fcntl, os, sys, termios
+import fcntl, os, signal, sys, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)  # a background job of a shell starts with it ignored
 os.execvp(sys.argv[1], sys.argv[1:])
 """
