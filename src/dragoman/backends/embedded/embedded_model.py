@@ -1,4 +1,4 @@
-"""The embedded model: llama.cpp with weights on this machine; no other server is needed.
+"""One model on this machine, run by one llama.cpp process; `backend` loads several on request.
 
 Prompts are rendered, constrained and read here; the engine only completes text. Its own tool handling is not used:
 it silently drops tools that the chat template does not support, and ignores `required`.
@@ -10,6 +10,7 @@ import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -46,6 +47,8 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+from dragoman.identify import detect_format
+from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
@@ -72,7 +75,13 @@ def _engine_settings(path: Path, projector: Path | None, context_window: int, co
     )
 
 
-class EmbeddedBackend(Backend):
+def _detected_format(name: str, metadata: gguf.Metadata) -> Format:
+    """Returns the format of a model that is not in the catalogue; without evidence the most widespread one."""
+    found = detect_format(name, chat_template=metadata.chat_template)
+    return formats.get("hermes") if found.by == "nothing" else found.format
+
+
+class EmbeddedModel(Backend):
     """One model, run by one llama.cpp process."""
 
     def __init__(
@@ -82,6 +91,7 @@ class EmbeddedBackend(Backend):
         config: EmbeddedConfig,
         report: Callable[[str], None],
         metadata: gguf.Metadata | None = None,
+        name: str = "",
     ) -> None:
         """
         Args:
@@ -90,6 +100,7 @@ class EmbeddedBackend(Backend):
             config: the settings.
             report: receives one line for whatever takes long.
             metadata: the metadata of the file, for a file that is not on this machine; None: read from the file.
+            name: the name under which it is served; empty: that of the profile, otherwise of the file.
 
         Raises:
             ConfigError: the file is not a usable model, or a setting does not fit it.
@@ -97,7 +108,8 @@ class EmbeddedBackend(Backend):
         model_metadata = gguf.metadata(path) if metadata is None else metadata
         self._description = (profile, config, model_metadata)
         self.after_result: str = profile.after_result if profile else "free"
-        self.format = formats.get(profile.format if profile else "hermes")
+        served_name = name or (profile.name if profile else path.stem)
+        self.format = formats.get(profile.format) if profile else _detected_format(served_name, model_metadata)
         self._template = ChatTemplate(
             model_metadata.chat_template,
             model_metadata.bos,
@@ -122,15 +134,17 @@ class EmbeddedBackend(Backend):
         self._projector = read_projector(projector) if projector else NO_PROJECTOR
         self._documents = DocumentReader(images=self._projector.has_vision)
         self._reply_tokens = profile.reply_tokens if profile else 0
-        self._model = ServedModel(profile.name if profile else path.stem, context_window)
+        self._model = ServedModel(served_name, context_window)
         self._pooling = model_metadata.pooling
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
-        settings = _engine_settings(path, projector, context_window, config)
-        self.engine = LlamaProcess(replace(settings, pooling=self._pooling), report)
+        settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        self._new_engine = partial(LlamaProcess, settings, report)
+        self.engine = self._new_engine()
+        self._has_ended = False
 
     @classmethod
-    def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedBackend":
+    def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedModel":
         """Returns the backend of the configured model.
 
         Args:
@@ -170,6 +184,8 @@ class EmbeddedBackend(Backend):
         Raises:
             BackendUnavailableError: the engine did not start.
         """
+        if self._has_ended:
+            self.engine, self._has_ended = self._new_engine(), False
         await self.engine.start()
         target_s = self._description[1].first_response_target_s
         if target_s:
@@ -177,7 +193,8 @@ class EmbeddedBackend(Backend):
             self._budget = budget_for(target_s, self.tokens_per_s, self._budget.tools)
 
     async def close(self) -> None:
-        """Ends the engine; running requests fail."""
+        """Ends the engine; running requests fail. The model can be started again, and remembers what it wrote."""
+        self._has_ended = True
         await self.engine.close()
 
     def health(self) -> Mapping[str, object]:
