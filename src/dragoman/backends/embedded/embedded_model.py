@@ -75,6 +75,11 @@ def _engine_settings(path: Path, projector: Path | None, context_window: int, co
     )
 
 
+def context_window_of(trained: int, config: EmbeddedConfig) -> int:
+    """Returns the context window of each request to a model that was trained for this one."""
+    return config.context_window or min(trained, CONTEXT_WINDOW)
+
+
 def _detected_format(name: str, metadata: gguf.Metadata) -> Format:
     """Returns the format of a model that is not in the catalogue; without evidence the most widespread one."""
     found = detect_format(name, chat_template=metadata.chat_template)
@@ -117,7 +122,7 @@ class EmbeddedModel(Backend):
             model_metadata.control_tokens,
             model_metadata.user_tokens,
         )
-        context_window = config.context_window or min(model_metadata.context_window, CONTEXT_WINDOW)
+        context_window = context_window_of(model_metadata.context_window, config)
         if context_window > model_metadata.context_window:
             raise ConfigError(
                 f"expected embedded.context_window of at most {model_metadata.context_window}, for which "

@@ -189,7 +189,7 @@ def _add_hugging_face(found: Scan, root: Path) -> None:
     for repository in found.entries(root):
         kind, *names = repository.name.split("--")
         snapshots = found.entries(repository / "snapshots") if kind == "models" and names else []
-        newest_first = sorted(snapshots, key=lambda path: path.stat().st_mtime, reverse=True)
+        newest_first = sorted(snapshots, key=lambda path: _stamp(path) or (0, 0), reverse=True)
         taken: set[str] = set()
         for snapshot in newest_first:
             for path in found.below(snapshot):
