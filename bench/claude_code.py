@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from bench import offline
 from bench.forty import RecordingEngine
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.config import ServerConfig

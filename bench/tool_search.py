@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from bench.forty import complete_calls
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.catalog import tokenizers
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolResult, known_tools

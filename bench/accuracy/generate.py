@@ -19,8 +19,8 @@ from llguidance import LLMatcher, LLTokenizer
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice

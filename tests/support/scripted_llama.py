@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models

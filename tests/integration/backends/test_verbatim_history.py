@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, ReplyStore, VerbatimHistory
 from dragoman.catalog import models

@@ -18,8 +18,8 @@ from bench.forty import RecordingEngine
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Progress
 from dragoman.core import events as ev
 from dragoman.core import messages as v

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.gguf import Metadata
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig

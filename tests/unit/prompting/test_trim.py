@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models

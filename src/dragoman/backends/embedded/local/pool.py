@@ -66,8 +66,6 @@ class _Slot:
     spec: ModelSpec
     waiters: list[_Waiter]
     """While it is being loaded."""
-    stays: bool
-    """It is not unloaded for being idle."""
     state: State = "loading"
     model: EmbeddedModel | None = None
     users: int = 0
@@ -89,7 +87,6 @@ class ModelPool:
         budget: Callable[[Iterable[int]], int | None],
         keep_alive_s: float,
         max_waiting: int,
-        pinned: Iterable[str] = (),
         fitting: Callable[[int], list[str]] = lambda available: [],
     ) -> None:
         """
@@ -98,30 +95,40 @@ class ModelPool:
                 unlimited.
             keep_alive_s: time without requests after which a model is unloaded; -1: never.
             max_waiting: requests that may wait for one model.
-            pinned: models that are never unloaded.
             fitting: returns the models that need at most so many bytes, for an error.
         """
         self._budget, self._keep_alive_s, self._max_waiting = budget, keep_alive_s, max_waiting
-        self._pinned, self._fitting = frozenset(pinned), fitting
+        self._fitting = fitting
+        self._pinned = frozenset[str]()
+        """Models that are never unloaded."""
+        self._kept = frozenset[str]()
+        """Models that are not unloaded for being idle."""
         self._slots: dict[str, _Slot] = {}
         self._queue: dict[str, _Load] = {}
         """In the order in which the models are loaded."""
         self._timer: asyncio.TimerHandle | None = None
         self._is_closed = False
 
-    async def load(self, spec: ModelSpec, *, forced: bool = False, stays: bool = False) -> None:
-        """Loads a model and waits until it is ready; does nothing if it is.
+    def pin(self, names: Iterable[str]) -> None:
+        """Never unloads these models."""
+        self._pinned = frozenset(names)
 
-        Args:
-            spec: the model.
-            forced: whether to load it at once, without regard to the memory.
-            stays: whether it is not unloaded for being idle.
+    async def load_default(self, spec: ModelSpec) -> None:
+        """Loads the model that is there from the start, whatever it needs; it is not unloaded for being idle.
+
+        Raises:
+            DragomanError: it could not be loaded.
+        """
+        self._kept = frozenset((spec.name,))
+        self._begin(_Load(spec))
+        self._release(await self._acquire(spec, None))
+
+    async def load(self, spec: ModelSpec) -> None:
+        """Loads a model and waits until it is ready; does nothing if it is.
 
         Raises:
             DragomanError: it does not fit, or could not be loaded.
         """
-        if forced:
-            self._begin(_Load(spec), stays=stays)
         self._release(await self._acquire(spec, None))
 
     @asynccontextmanager
@@ -214,7 +221,7 @@ class ModelPool:
             raise BackendUnavailableError("the gateway is being stopped", retry_after_s=2)
         slot = self._slots.get(spec.name)
         is_open = slot is not None and not (slot.is_leaving or slot.is_stopped or slot.state == "unloading")
-        if is_open and slot is not None and slot.state == "ready" and spec.name not in self._queue:
+        if is_open and slot is not None and slot.state == "ready":
             slot.users += 1
             return slot
         if is_open and slot is not None and slot.state == "loading":
@@ -255,7 +262,7 @@ class ModelPool:
                 del self._queue[name]
         elif slot is not None and waiter in slot.waiters:
             slot.waiters.remove(waiter)
-            if not (slot.waiters or slot.stays or name in self._pinned) and slot.state == "loading":
+            if not slot.waiters and name not in self._kept | self._pinned and slot.state == "loading":
                 self._cancel(slot)
         self._advance()
 
@@ -292,8 +299,8 @@ class ModelPool:
         names = [name for name in self._fitting(max(0, budget - pinned)) if name != spec.name][:_MAX_LISTED]
         fits = f"these fit: {', '.join(names)}" if names else "no other model here fits"
         return UnsupportedError(
-            f"model {quote(spec.name)} needs about {mb} MB of memory, expected at most {round(budget / 1e6)} MB for all "
-            f"models (setting embedded.memory_mb){kept}; {fits}; a smaller embedded.context_window or "
+            f"model {quote(spec.name)} needs about {mb} MB of memory, expected at most {round(budget / 1e6)} MB "
+            f"for all models (setting embedded.memory_mb){kept}; {fits}; a smaller embedded.context_window or "
             "embedded.max_concurrency needs less",
             "model",
         )
@@ -310,6 +317,9 @@ class ModelPool:
             slot.is_leaving = False
         while self._queue and self._try_first():
             pass
+        for name in self._slots.keys() & self._queue.keys():
+            if (slot := self._slots[name]).state == "ready" and not (slot.is_leaving or slot.is_stopped):
+                self._grant(slot, self._queue.pop(name).waiters)
         for slot in list(self._slots.values()):
             if slot.state == "ready" and slot.users == 0 and (slot.is_leaving or slot.is_stopped):
                 self._unload(slot)
@@ -354,33 +364,32 @@ class ModelPool:
 
     # Loading and unloading
 
-    def _begin(self, load: _Load, *, stays: bool = False) -> None:
-        slot = self._slots[load.spec.name] = _Slot(load.spec, load.waiters, stays)
+    def _begin(self, load: _Load) -> None:
+        slot = self._slots[load.spec.name] = _Slot(load.spec, load.waiters)
         slot.task = asyncio.get_running_loop().create_task(self._run_load(slot))
         for waiter in load.waiters:
             self._tell(load.spec.name, waiter)
 
     async def _run_load(self, slot: _Slot) -> None:
         name = slot.spec.name
-        log.info("loading model %s, which needs about %d MB", name, slot.spec.needed_bytes / 1e6)
+        if name not in self._kept:
+            log.info("loading model %s, which needs about %d MB", name, slot.spec.needed_bytes / 1e6)
         try:
             model = await slot.spec.build()
             slot.model = model
             await model.start()
-        except asyncio.CancelledError:
-            log.info("model %s is no longer needed: loading it was stopped", name)
-            await self._end(slot, BackendUnavailableError(f"loading model {quote(name)} was stopped"))
         except DragomanError as error:
             await self._end(slot, error)
         except Exception as bug:
             log.exception("bug: model %s could not be loaded", name)
             await self._end(slot, BackendUnavailableError(f"model {quote(name)} could not be loaded: {bug}"))
         else:
-            slot.state, slot.task = "ready", None
-            slot.last_used_s = asyncio.get_running_loop().time()
-            waiters, slot.waiters = slot.waiters, []
-            self._grant(slot, waiters)
-            self._advance()
+            if slot.state == "loading":
+                slot.state, slot.task = "ready", None
+                slot.last_used_s = asyncio.get_running_loop().time()
+                waiters, slot.waiters = slot.waiters, []
+                self._grant(slot, waiters)
+                self._advance()
 
     async def _end(self, slot: _Slot, error: DragomanError) -> None:
         """Removes a model that was not loaded; its requests get the error."""
@@ -391,9 +400,16 @@ class ModelPool:
 
     def _cancel(self, slot: _Slot) -> None:
         """Stops loading a model."""
+        assert slot.task is not None
+        log.info("model %s is no longer needed: loading it is stopped", slot.spec.name)
         slot.state = "unloading"
-        if slot.task is not None:
-            slot.task.cancel()
+        slot.task = asyncio.get_running_loop().create_task(self._stop_loading(slot, slot.task))
+
+    async def _stop_loading(self, slot: _Slot, loading: "asyncio.Task[None]") -> None:
+        loading.cancel()
+        await asyncio.wait({loading})
+        self._fail(slot.waiters, BackendUnavailableError("loading the model was stopped", retry_after_s=2))
+        await self._close_engine(slot)
 
     def _unload(self, slot: _Slot) -> None:
         log.info("unloading model %s", slot.spec.name)
@@ -417,12 +433,13 @@ class ModelPool:
         for waiter in waiters:
             if not waiter.granted.done():
                 waiter.granted.set_exception(error)
+                waiter.granted.exception()  # marks it as retrieved, as the request may have been cancelled
 
     # Time
 
     def _expires_s(self, slot: _Slot, now_s: float) -> int | None:
         """Returns the seconds until an idle model is unloaded; None: it is not."""
-        is_kept = slot.stays or slot.spec.name in self._pinned or self._keep_alive_s < 0
+        is_kept = slot.spec.name in self._kept | self._pinned or self._keep_alive_s < 0
         if is_kept or slot.state != "ready" or slot.users:
             return None
         return max(0, round(slot.last_used_s + self._keep_alive_s - now_s))

@@ -1,9 +1,9 @@
 """Finds GGUF files where Dragoman, the user, Ollama, LM Studio and the Hugging Face libraries keep them.
 
     Dragoman          $DRAGOMAN_HOME/weights/NAME.gguf
-    Ollama            manifests/HOST/NAMESPACE/NAME/TAG, which names blobs/sha256-…, below $OLLAMA_MODELS or ~/.ollama/models
-    LM Studio         PUBLISHER/REPOSITORY/FILE.gguf below ~/.lmstudio/models or ~/.cache/lm-studio/models
-    Hugging Face      models--OWNER--REPOSITORY/snapshots/REVISION/FILE.gguf below $HF_HUB_CACHE or $HF_HOME/hub
+    Ollama            manifests/HOST/OWNER/NAME/TAG, which names blobs/sha256-… ($OLLAMA_MODELS or ~/.ollama/models)
+    LM Studio         PUBLISHER/REPOSITORY/FILE.gguf in ~/.lmstudio/models or ~/.cache/lm-studio/models
+    Hugging Face      models--OWNER--REPOSITORY/snapshots/REVISION/FILE.gguf in $HF_HUB_CACHE or $HF_HOME/hub
 
 Only names and sizes are read here. A `Scan` remembers what it has looked at, so that a change is noticed without
 another scan.
