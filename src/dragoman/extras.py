@@ -18,7 +18,7 @@ PACKAGES: Final = {
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),
-    "tools": ("mcp", "pypdf", "trafilatura"),
+    "tools": ("httpx2", "mcp", "pypdf", "trafilatura"),
 }
 """The modules that each extra installs; each is imported only where it is used."""
 

@@ -79,8 +79,13 @@ class ConcurrencyLimiter:
 
     def _queue_full(self, waiting: int) -> QueueFullError:
         """Returns the error, with the expected wait after so many requests, from the duration of recent ones."""
-        limit = "the one place" if self._max_concurrency == 1 else f"all {self._max_concurrency} places"
-        message = f"{limit} at {self._name} and the {self._max_queue} in its queue are taken"
+        number = self._max_concurrency
+        limit = (
+            f"the one concurrency slot of {self._name} is"
+            if number == 1
+            else f"all {number} concurrency slots of {self._name} are"
+        )
+        message = f"{limit} in use and its queue of {self._max_queue} is full"
         wait_s = self._mean_duration_s * (waiting + 1) / self._max_concurrency
         return QueueFullError(message, retry_after_s=min(max(wait_s, _MIN_WAIT_S), _MAX_WAIT_S))
 

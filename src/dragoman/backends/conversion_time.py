@@ -1,4 +1,4 @@
-"""Time that one exchange spends on conversion: reading and writing the JSON of both APIs, without waiting.
+"""Time that one exchange spends on conversion: reading and writing the JSON of both APIs, in threads too.
 
 spent = conversion_time.start()         in the task that serves the request; tasks that it starts add to the same
 with conversion_time.measure(): …       anywhere below
@@ -34,5 +34,8 @@ def start() -> ConversionTimer:
 
 
 def measure() -> ConversionTimer:
-    """Returns the current task's timer, to be used around a block that does not wait; a new one if there is none."""
+    """Returns the current task's timer, to be used around a block; a new one if there is none.
+
+    The block may wait for a thread or a process that converts, but not for a client or server.
+    """
     return _spent.get() or ConversionTimer()

@@ -15,13 +15,12 @@ import structlog
 from structlog.typing import EventDict, Processor
 
 from dragoman.cli._terminal import one_line, printable
+from dragoman.mcp_client import library_logs
 from dragoman.server.observe.timestamps import timestamp
 
 LogFormat = Literal["json", "text"]
 QUIET: Final = ("uvicorn", "asyncio")
 """Loggers that log only warnings and errors, except at level debug."""
-SILENT: Final = ("mcp", "client", "httpx2", "httpcore2", "sse_starlette")
-"""Loggers of the MCP SDK and its HTTP client, which log URLs with keys, ids of sessions, arguments and results."""
 
 
 def configure(
@@ -39,15 +38,9 @@ def configure(
     logging.basicConfig(handlers=[output, *others], level=logging.DEBUG if debug else logging.INFO)
     logging.captureWarnings(True)
     _omit_unused_facts()
-    silence_libraries()
+    library_logs.silence()
     for name in QUIET:
         logging.getLogger(name).setLevel(logging.DEBUG if debug else logging.WARNING)
-
-
-def silence_libraries() -> None:
-    """Turns off the logs of libraries that contain content or secrets, at every level."""
-    for name in SILENT:
-        logging.getLogger(name).setLevel(logging.CRITICAL + 1)
 
 
 def _omit_unused_facts() -> None:

@@ -209,11 +209,6 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
             yield from _fields(section.name, section.type)
 
 
-def upstream_setting_docs() -> Iterator[tuple[str, str, Any, str]]:
-    """Yields every key of an upstream server; the default of a required one is `msgspec.NODEFAULT`."""
-    return _fields("upstreams.NAME", HttpConfig)
-
-
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):

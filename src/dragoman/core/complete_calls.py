@@ -100,7 +100,7 @@ class CompleteCallFilter(EventStage):
             message = (
                 "expected a tool call in whole JSON, got one that broke off after its arguments had begun to stream"
             )
-            return [Failure(BackendUnavailableError(f"{message} ({len(raw)} characters), so the answer ends here"))]
+            return [Failure(BackendUnavailableError(f"{message} ({len(raw)} characters), so the response ends here"))]
         arguments = "".join(self._pieces)
         self._broken, self.handles = call_as_text(start.name, arguments, raw), ALL_EVENTS
         message = f"a call of {quote(start.name)} is incomplete; it is passed on as text"

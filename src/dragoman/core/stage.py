@@ -2,11 +2,11 @@
 
     pipeline = EventPipeline([guard, usage, client_filter])
     out = pipeline.feed(batch)      # through all stages, in order
-    out = pipeline.close()          # the end of the response: each stage is closed, through those after it
+    out = pipeline.close_stage(0)   # the end of the response: each stage is closed, through those after it
 
 A batch is a list of events that arrived together; it skips the stages that handle none of its events. Stages are plain
-objects without I/O; the one loop that reads the backend drives them (`gateway/response_stream.py`). A stage that asks
-the model a second time says so by `reask`.
+objects, of which only the one that stores responses does I/O; the one loop that reads the backend drives them
+(`gateway/response_stream.py`). A stage requests a second response of the model by `reask`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence, Set
@@ -24,7 +24,7 @@ class ReaskRequest(NamedTuple):
 
     request: Request
     notice: Notice
-    """What the client and the log are told about it."""
+    """The warning for the client and the log."""
 
 
 class EventStage:
@@ -99,7 +99,3 @@ class EventPipeline:
     def close_stage(self, number: int) -> Sequence[AnyEvent]:
         """Returns what comes out when this stage is closed. Close the stages in order, each once."""
         return self.feed(self.stages[number].close(), number + 1)
-
-    def close(self) -> list[AnyEvent]:
-        """Returns what comes out at the end, if no stage re-asks the model."""
-        return [event for number in range(len(self.stages)) for event in self.close_stage(number)]

@@ -38,7 +38,7 @@ class McpServerError(Exception):
     """A server could not be started or asked, or it did not respond; the message names it and contains no secrets."""
 
 
-def read_result(result: "CallToolResult", *, with_images: bool, max_chars: int = MAX_CHARS) -> McpResult:
+def read_result(result: "CallToolResult", *, with_images: bool) -> McpResult:
     """Returns the result of a call as values."""
     texts: list[str] = []
     images: list[Image] = []
@@ -55,13 +55,13 @@ def read_result(result: "CallToolResult", *, with_images: bool, max_chars: int =
         structured = json.dumps(result.structured_content, ensure_ascii=False)
         if not any(_same_json(text, result.structured_content) for text in texts):
             texts.append(structured)
-    return McpResult(_cut("\n".join(texts), max_chars), tuple(images), bool(result.is_error), structured)
+    return McpResult(_cut("\n".join(texts)), tuple(images), bool(result.is_error), structured)
 
 
-def _cut(text: str, max_chars: int) -> str:
-    if len(text) <= max_chars:
+def _cut(text: str) -> str:
+    if len(text) <= MAX_CHARS:
         return text
-    return f"{text[:max_chars]}\n[The result was cut: {max_chars} of {len(text)} characters are shown.]"
+    return f"{text[:MAX_CHARS]}\n[The result was cut: {MAX_CHARS} of {len(text)} characters are shown.]"
 
 
 def _same_json(text: str, value: dict[str, object]) -> bool:

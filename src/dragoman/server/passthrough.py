@@ -116,7 +116,7 @@ class Passthrough(BaseExchange):
                 if self._has_started or not left or is_about_the_request:
                     raise self._for_client(backend, error) from None
                 name = backend.health().get("backend", "")
-                log.warning("%s could not answer (%s); the next is asked", name, loggable_message(error))
+                log.warning("%s could not answer (%s); trying the next server", name, loggable_message(error))
 
     def _for_client(self, backend: Backend, error: RemoteError) -> DragomanError:
         """Returns the error for the client; for a server without this API one that names the server."""

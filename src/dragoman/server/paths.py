@@ -74,5 +74,7 @@ def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[st
         )
         return NotFoundError(f"{message}; send this to {end}: the base URL {base}, and has no other path")
     if absent := _ABSENT.search(path[:_MAX_CHARS]):
-        return NotFoundError(f"{message}: {absent[1]} are not there in this gateway; ask the vendor's own API for them")
+        return NotFoundError(
+            f"{message}: {absent[1]} are not available in this gateway; use the vendor's own API for them"
+        )
     return NotFoundError(f"{message}; there are {', '.join(routes)}")

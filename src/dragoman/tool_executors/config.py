@@ -75,6 +75,9 @@ class CodeExecutionConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
     use: Annotated[
         str, setting("What runs it: `mcp:NAME/TOOL`, a tool of an MCP server; empty: nothing does (docs/mcp.md).")
     ] = ""
+    models: Annotated[
+        tuple[str, ...], setting("Patterns of the models that may run code, such as `qwen*`; empty: all.")
+    ] = ()
 
 
 class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):

@@ -53,10 +53,11 @@ class LocalSearch(WebSearch):
             self._index = await asyncio.to_thread(self._build)
 
     async def close(self) -> None:
-        """Drops the index."""
-        if self._index is not None:
-            self._index.close()
-            self._index = None
+        """Drops the index, after the query that runs in a thread."""
+        async with self._lock:
+            if self._index is not None:
+                self._index.close()
+                self._index = None
 
     async def find(self, query: str, tool: VendorTool) -> Sequence[SearchHit]:
         """Returns the best passages of the documents.

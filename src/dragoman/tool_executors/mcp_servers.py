@@ -5,7 +5,6 @@ import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
-from fnmatch import fnmatchcase
 from typing import Final, TypeAlias
 from urllib.parse import urlsplit
 
@@ -16,7 +15,14 @@ from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import McpServerError
 from dragoman.mcp_client.server import McpServer
 from dragoman.vendor_tools.remote import RemoteServer
-from dragoman.vendor_tools.tool import ToolRunResult, ToolServers, VendorTool, VendorToolCall, error_result
+from dragoman.vendor_tools.tool import (
+    ToolRunResult,
+    ToolServers,
+    VendorTool,
+    VendorToolCall,
+    error_result,
+    matches_model,
+)
 
 log = logging.getLogger("dragoman.tool_executors")
 
@@ -67,12 +73,12 @@ class McpServersExecutor(ToolServers):
         """Number of connections to servers that requests named."""
         return len(self._named)
 
-    def offered(self, model: str) -> list[VendorTool]:
+    def offered(self, *models: str) -> list[VendorTool]:
         """See `ToolServers.offered`."""
         return [
             VendorTool("mcp", name, "", server=RemoteServer(name, "", f"mcp.{name}"), is_internal=True)
             for name, server in self._servers.by_name.items()
-            if any(fnmatchcase(model, pattern) for pattern in server.config.offer_to)
+            if matches_model(server.config.offer_to, models)
         ]
 
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:

@@ -11,15 +11,18 @@ import json
 from collections.abc import Mapping
 from typing import Any, Final, NamedTuple
 
+from dragoman.core.messages import Tool
 from dragoman.mcp_client.result import McpResult, McpServerError
 from dragoman.mcp_client.server import McpServer
 from dragoman.tool_executors.domains import is_admitted
+from dragoman.tool_executors.web_search import with_location
 from dragoman.vendor_tools.codec import string_argument
 from dragoman.vendor_tools.tool import (
     CodeOutput,
     SearchHit,
     ToolExecutor,
     ToolRunResult,
+    VendorTool,
     VendorToolCall,
     error_result,
     output_text,
@@ -68,6 +71,11 @@ class McpToolExecutor(ToolExecutor):
         name = self._argument.name
         schema = {"type": "object", "properties": {name: {"type": "string", "description": self._argument.meaning}}}
         self.parameters = json.dumps({**schema, "required": [name]})
+
+    def function(self, tool: VendorTool) -> Tool:
+        """See `ToolExecutor.function`."""
+        function = super().function(tool)
+        return with_location(function, tool) if self._is_search else function
 
     async def run(self, call: VendorToolCall) -> ToolRunResult:
         """Calls the tool. See `ToolExecutor.run`."""

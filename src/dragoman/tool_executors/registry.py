@@ -17,6 +17,9 @@ from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, W
 from dragoman.vendor_tools.tool import ToolExecutor
 
 NO_SERVERS: Final = McpServers({})
+_DEFAULTS: Final = WebSearchConfig()
+_USES: Final[Mapping[str, str]] = {"url": "searxng", "path": "local", "base_url": "local"}
+"""Settings of a web search that only one `use` has."""
 _HOST: Final = re.compile(r"[\w-]+(\.[\w-]+)*")
 
 
@@ -36,24 +39,30 @@ def build_executors(config: ToolsConfig, servers: McpServers = NO_SERVERS) -> di
 
 def _web_search(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_search
-    if settings.use.startswith("mcp:"):
-        _reject_unused(settings)
-        return _limited(_mcp_tool(settings.use, "web_search", servers, settings.max_results), settings)
-    match settings.use:
-        case "":
-            _reject_unused(settings)
-            return None
-        case "searxng":
-            return _limited(_searxng(settings), settings)
-        case "local":
-            return _limited(_local(settings), settings)
-    hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
-    raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+    is_mcp = settings.use.startswith("mcp:")
+    if not is_mcp and settings.use not in WEB_SEARCH:
+        hint = one_of(settings.use, [each for each in WEB_SEARCH if each], "expected ")
+        raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_search.use")
+    _reject_unused(settings)
+    if not settings.use:
+        return None
+    if is_mcp:
+        executor = _mcp_tool(settings.use, "web_search", servers, settings.max_results)
+    else:
+        executor = _searxng(settings) if settings.use == "searxng" else _local(settings)
+    executor.timeout_s, executor.models = settings.timeout_s, settings.models
+    return executor
 
 
 def _code_execution(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
-    use = config.code_execution.use
-    return _mcp_tool(use, "code_execution", servers) if use else None
+    settings = config.code_execution
+    if not settings.use:
+        if settings.models:
+            raise ConfigError("tools.code_execution.models is set, but nothing runs code: set use next to it")
+        return None
+    executor = _mcp_tool(settings.use, "code_execution", servers)
+    executor.models = settings.models
+    return executor
 
 
 def _mcp_servers(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
@@ -75,16 +84,15 @@ def _mcp_tool(use: str, kind: str, servers: McpServers, max_results: int = 0) ->
     return McpToolExecutor(*servers.find(use, f"tools.{kind}.use"), kind, max_results)
 
 
-def _limited(executor: ToolExecutor, settings: WebSearchConfig) -> ToolExecutor:
-    executor.timeout_s, executor.models = settings.timeout_s, settings.models
-    return executor
-
-
 def _reject_unused(settings: WebSearchConfig) -> None:
-    """Rejects settings of a search that does not run: the user expects it to run."""
-    for name, use in (("url", "searxng"), ("path", "local")):
-        if getattr(settings, name):
-            raise ConfigError(f'tools.web_search.{name} is set, but no search uses it: set use = "{use}" next to it')
+    """Rejects settings that no search uses: the user expects that they have an effect."""
+    for name in settings.__struct_fields__:
+        if getattr(settings, name) == getattr(_DEFAULTS, name):
+            continue
+        use = _USES.get(name, settings.use)
+        if not use or use != settings.use:
+            needed = f'use = "{use}"' if use else "use"
+            raise ConfigError(f"tools.web_search.{name} is set, but no search uses it: set {needed} next to it")
 
 
 def _searxng(settings: WebSearchConfig) -> ToolExecutor:

@@ -33,10 +33,27 @@ class _Result(msgspec.Struct):
 
 
 class _Body(msgspec.Struct):
-    results: list[_Result]
+    results: list[msgspec.Raw]
 
 
 _decode: Final = msgspec.json.Decoder(_Body).decode
+_decode_result: Final = msgspec.json.Decoder(_Result).decode
+
+
+def _valid(results: Sequence[msgspec.Raw]) -> list[_Result]:
+    """Returns the results without invalid ones: engines differ in what they send.
+
+    Raises:
+        msgspec.DecodeError: There are only invalid ones.
+    """
+    valid: list[_Result] = []
+    for n, raw in enumerate(results, 1):
+        try:
+            valid.append(_decode_result(raw))
+        except msgspec.DecodeError:
+            if n == len(results) and not valid:
+                raise
+    return valid
 
 
 class SearxngSearch(WebSearch):
@@ -76,7 +93,7 @@ class SearxngSearch(WebSearch):
             query = f"{query} site:{tool.allowed_domains[0]}"
         try:
             body = await self._get(f"{self._path}/search?q={quote(query, safe='')}&format=json")
-            results = _decode(body).results
+            results = _valid(_decode(body).results)
         except (HttpError, msgspec.DecodeError, UnicodeError) as error:
             message = f"the search server sent no search results: {type(error).__name__}"
             raise BackendUnavailableError(message) from None

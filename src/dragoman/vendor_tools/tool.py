@@ -331,6 +331,11 @@ class ToolRunObserver(Protocol):
         """
 
 
+def matches_model(patterns: Sequence[str], names: Sequence[str]) -> bool:
+    """Returns whether one of a model's names matches one of the patterns, such as `qwen*`, in any case."""
+    return any(fnmatchcase(name.lower(), pattern.lower()) for name in names for pattern in patterns)
+
+
 class ToolExecutor(ABC):
     """Runs the calls of one kind of tool."""
 
@@ -345,8 +350,7 @@ class ToolExecutor(ABC):
 
     def admits(self, *names: str) -> bool:
         """Returns whether a model with one of these names may use it."""
-        patterns = [pattern.lower() for pattern in self.models]
-        return not patterns or any(fnmatchcase(name.lower(), pattern) for name in names for pattern in patterns)
+        return not self.models or matches_model(self.models, names)
 
     def function(self, tool: VendorTool) -> Tool:
         """Returns the declared tool as a function for the model."""
@@ -384,8 +388,8 @@ class ToolServers(ToolExecutor):
         return Tool(tool.name, tool.remote.description, tool.remote.parameters)
 
     @abstractmethod
-    def offered(self, model: str) -> list[VendorTool]:
-        """Returns the servers whose tools this model is offered in every request."""
+    def offered(self, *models: str) -> list[VendorTool]:
+        """Returns the servers whose tools a model of one of these names is offered in every request."""
 
     @abstractmethod
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:

@@ -15,7 +15,7 @@ import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import lru_cache
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from dragoman.core.messages import JsonText, Tool
 
@@ -31,6 +31,9 @@ _MAX_DEPTH: Final = 8
 _MAX_QUERY_WORDS: Final = 64
 _BETWEEN_WORDS: Final = re.compile(r"[\W_]+|(?<=[a-z])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])|(?<=\D)(?=\d)|(?<=\d)(?=\D)")
 _NAME: Final = re.compile(r"[\w.:/-]+")
+MAX_KNOWN_CHARS: Final = 4000
+"""Maximum characters of a definition whose weights are kept: it comes from a client, which could fill the memory."""
+_Weights: TypeAlias = tuple[Mapping[str, int], Mapping[str, int]]
 _STOP_WORDS: Final = frozenset(
     (
         *("a", "an", "and", "are", "as", "at", "be", "by", "can", "for", "from", "how", "i", "in"),
@@ -69,7 +72,7 @@ class ToolIndex:
     def __init__(self, tools: Sequence[Tool]) -> None:
         self._tools = tuple(tools)
         self._positions = {tool.name.lower(): n for n, tool in reversed([*enumerate(tools)])}
-        weights = [_weights(tool.name, tool.description, tool.parameters) for tool in tools]
+        weights = [_weights(tool) for tool in tools]
         # A word that is in all descriptions can still tell names apart, so each field has its own rarity of words.
         self._fields = ((_NAME_WEIGHT, _Field(name for name, _ in weights)), (1, _Field(text for _, text in weights)))
 
@@ -106,9 +109,15 @@ def _stem(word: str) -> str:
     return word
 
 
-@lru_cache(maxsize=4096)  # agents offer the same tools in each request
-def _weights(name: str, description: str, parameters: JsonText) -> tuple[Mapping[str, int], Mapping[str, int]]:
+def _weights(tool: Tool) -> _Weights:
     """Returns how much each word of a tool weighs, in its name and in its other texts."""
+    texts = tool.name, tool.description, tool.parameters
+    return known_weights(*texts) if sum(map(len, texts)) <= MAX_KNOWN_CHARS else known_weights.__wrapped__(*texts)
+
+
+@lru_cache(maxsize=2048)  # agents offer the same tools in each request
+def known_weights(name: str, description: str, parameters: JsonText) -> _Weights:
+    """Returns the weights of the words in a tool's name and in its other texts; those used last are kept."""
     weights = Counter[str]()
     for text, weight in ((description, 1), *_parameters(parameters)):
         for word in split_words(text):

@@ -264,7 +264,7 @@ class ToolCallAssembler:
         """Reports content that has no event type, once per kind."""
         if what not in self._reported_dropped:
             self._reported_dropped.add(what)
-            self.warn("content_dropped", f"{what} of the server's answer: no place here", detail=what)
+            self.warn("content_dropped", f"{what} of the server's response has no equivalent here", detail=what)
 
     def call(
         self, key: int | None, id: str, name: str, arguments: str, *, is_new_call: bool = False, named: bool = False

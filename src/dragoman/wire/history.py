@@ -45,11 +45,11 @@ def repair_history(messages: Sequence[Message]) -> tuple[tuple[Message, ...], tu
     messages, notices = repair_past_arguments(messages)
     if _is_in_order(messages):
         return messages, notices
-    mending = _HistoryRepair()
+    repair = _HistoryRepair()
     for message in messages:
-        mending.add(message)
-    mending.settle()
-    return tuple(mending.messages), (*notices, *mending.warnings())
+        repair.add(message)
+    repair.settle()
+    return tuple(repair.messages), (*notices, *repair.warnings())
 
 
 def _is_in_order(messages: Sequence[Message]) -> bool:
@@ -238,7 +238,7 @@ def to_object(arguments: JsonText) -> JsonText:
         return unwrapped.arguments
     value = ClosableJsonStream()
     used = value.feed(arguments, 0)
-    if not value.in_string_value:  # what may go on is ended by a character that no JSON goes on with
+    if not value.in_string_value:  # an invalid character ends what may be incomplete, such as a number
         used += value.feed(arguments[used:] + "<", 0)
     if arguments.lstrip().startswith("{") and used == len(arguments) and value.complete():
         text = value.drain()

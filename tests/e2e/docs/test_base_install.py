@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import formats
-from support.base_environment import BLOCK, COMMAND, dragoman
+from support.base_environment import command, dragoman, hide_extras
 
 CALL = '<tool_call>\n{"name": "write", "arguments": {"text": "</tool_call>"}}\n</tool_call>'
 
@@ -98,8 +98,8 @@ def test_parse_reads_file(tmp_path: Path) -> None:
 @pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pseudo-terminal")
 def test_parse_on_terminal_prints_hint() -> None:
     ours, theirs = os.openpty()
-    command = [sys.executable, "-c", COMMAND, "parse"]
-    process = subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    arguments = [sys.executable, "-c", command(), "parse"]
+    process = subprocess.Popen(arguments, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     os.write(ours, b"Hi.\n\x04")
     out, err = process.communicate(timeout=60)
     os.close(ours)
@@ -112,7 +112,7 @@ def test_parse_accepts_every_format_name_and_alias(tmp_path: Path) -> None:
     names = [name for format in formats.names() for name in (format, *formats.get(format).aliases)]
     (text := tmp_path / "text").write_text("Hi.")
     each = "for name in sys.argv[2:]:\n    assert main(['parse', '--format', name, sys.argv[1]]) == 0"
-    code = f"{BLOCK}\nfrom dragoman.cli import main\n{each}"
+    code = f"{hide_extras()}\nfrom dragoman.cli import main\n{each}"
     done = subprocess.run([sys.executable, "-c", code, text, *names], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert done.stdout.count('"finish": "stop"') == len(names) > 60
@@ -142,7 +142,7 @@ def test_serve_without_extras_prints_install_command() -> None:
 
 def test_validation_without_guard_extra_prints_install_command() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", BLOCK + "import dragoman.guard.validation.compiled_schema"],
+        [sys.executable, "-c", hide_extras() + "import dragoman.guard.validation.compiled_schema"],
         capture_output=True,
         text=True,
     )

@@ -391,7 +391,7 @@ async def test_requests_beyond_concurrency_limit_and_queue_get_429() -> None:
             assert third.status_code == 429
             assert third.headers["retry-after"] == "4"
             assert kind in third.text
-            assert "the one place at far and the 1 in its queue are taken" in third.text
+            assert "the one concurrency slot of far is in use and its queue of 1 is full" in third.text
         assert len(behind.asked) == 1
         behind.go.set()
         assert [answer.status_code for answer in (await first, await second)] == [200, 200]

@@ -10,6 +10,7 @@ import re
 import shutil
 from collections.abc import AsyncGenerator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -18,15 +19,18 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.config import CaptureConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
-from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
-from dragoman.core.messages import Request, Usage
+from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate, VendorBlock, VendorBlockStart
+from dragoman.core.messages import Image, MediaSource, Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.opaque_text import opaque, read_opaque
 from dragoman.redaction.redact import Redactor, redact_headers, secret_variables
 from dragoman.server.capture import store
-from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.capture.load import LoadedCapture, load
+from dragoman.server.capture.recorder import MAX_BYTES, CaptureRecorder
+from dragoman.server.capture.replay import Replay
 from dragoman.server.observe import debug_log
-from dragoman.server.observe.observer import CompositeObserver
+from dragoman.server.observe.observer import CompositeObserver, ServerObserver
+from dragoman.vendor_tools.tool import CodeOutput, FetchedPage, SearchHit, ToolRunResult
 from support.capturing import SECRET, TOOLS, folders, keeping, kept, lines, says
 from support.fake_upstream import ask, dies, server, whole
 from support.gateway import CHAT, MESSAGES
@@ -259,11 +263,56 @@ def test_observers_keep_all_fields_of_the_context() -> None:
     context = ExchangeContext(**fields)
     recorder = CaptureRecorder("POST", CHAT, {}, lambda: 0.0)
     debug = debug_log.DebugLog("req_1")
-    for observer in (recorder, debug, CompositeObserver(recorder, debug)):
+    for observer in (ServerObserver(), recorder, debug, CompositeObserver(recorder, debug)):
         wrapped = observer.wrap_context(context)
         assert wrapped.new_id() == "new"
         for name in set(fields) - {"new_id", "observer"}:
             assert getattr(wrapped, name) == name, (observer, name)
+
+
+def test_replay_keeps_all_other_fields_of_the_context(tmp_path: Path) -> None:
+    captured = {"id": "captured", "created": 7, "ids": ["one"]}
+    (tmp_path / "request.json").write_text("{}")
+    (tmp_path / "summary.json").write_text(json.dumps({"context": captured}))
+    fields = {name: name for name in ExchangeContext.__struct_fields__}
+    wrapped = Replay(LoadedCapture(*load(tmp_path))).wrap_context(ExchangeContext(**cast(Any, fields)))
+    assert (wrapped.id, wrapped.created, wrapped.new_id()) == ("captured", 7, "one")
+    for name in set(fields) - {"id", "created", "new_id", "observer"}:
+        assert getattr(wrapped, name) == name
+
+
+LARGE = "x" * (MAX_BYTES // 2 + 1)
+
+
+@pytest.mark.parametrize(
+    "result",
+    [
+        ToolRunResult(LARGE),
+        ToolRunResult("", images=(Image(MediaSource("image/png", LARGE)),)),
+        ToolRunResult("", hits=(SearchHit("https://a.org", "A", LARGE),)),
+        ToolRunResult("", page=FetchedPage("https://a.org", "A", LARGE)),
+        ToolRunResult("", output=CodeOutput(LARGE)),
+        ToolRunResult("", output=CodeOutput("", LARGE)),
+    ],
+)
+async def test_whole_result_of_a_tool_counts_for_the_limit(result: ToolRunResult) -> None:
+    async def run() -> ToolRunResult:
+        return result
+
+    recorder = CaptureRecorder("POST", CHAT, {}, lambda: 0.0)
+    for _ in range(2):
+        assert await recorder.run_tool("web_search", "{}", run) is result
+    assert (recorder.is_cut, len(recorder.tool_runs)) == (True, 1)
+
+
+async def test_blocks_of_a_vendor_count_for_the_limit() -> None:
+    async def batches() -> AsyncGenerator[list[AnyEvent], None]:
+        yield [VendorBlockStart("openai_responses", "mcp_call", LARGE)]
+        yield [VendorBlock("openai_responses", "mcp_call", LARGE)]
+
+    recorder = CaptureRecorder("POST", CHAT, {}, lambda: 0.0)
+    assert len([batch async for batch in recorder.wrap_client_events(batches())]) == 2
+    assert (recorder.is_cut, len(recorder.events)) == (True, 1)
 
 
 def test_streams_are_not_wrapped_without_capture() -> None:

@@ -229,7 +229,8 @@ async def test_full_queue_rejects_new_but_not_admitted_requests() -> None:
         async with aclosing(ask(embedded, request())) as first:
             await anext(first)
             with pytest.raises(
-                QueueFullError, match="the one place at the embedded engine and the 0 in its queue are taken"
+                QueueFullError,
+                match="the one concurrency slot of the embedded engine is in use and its queue of 0 is full",
             ):
                 await events_of(embedded, request())
             body = {"prompt": "Hi", "n_predict": 2}

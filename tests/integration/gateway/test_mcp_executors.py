@@ -72,6 +72,14 @@ async def test_domains_of_the_client_hold(domains: dict[str, list[str]], found: 
     assert len(content[1]["content"][0]["title"]) == 500
 
 
+async def test_model_reads_the_location_of_the_user() -> None:
+    asked: list[v.Request] = []
+    tool = {**ONLY["anthropic_messages"]["tools"][0], "user_location": {"type": "approximate", "city": "Graz"}}
+    async with runner() as tools, asking(scripted(ANSWER, asked=asked), tools) as http:
+        await messages(http, False, tools=[tool])
+    assert asked[0].tools[0].description == "Searches the web. The user is near Graz."
+
+
 async def test_settings_of_the_search_hold() -> None:
     servers = McpServers({"books": stdio()}, {})
     settings = WebSearchConfig(use="mcp:books/search", models=("qwen*",), timeout_s=2.5)

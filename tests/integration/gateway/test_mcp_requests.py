@@ -349,6 +349,13 @@ async def test_hidden_call_next_to_a_call_of_the_client_is_not_run(caplog: pytes
     assert not [record for record in caplog.records if record.msg.startswith("ran ")]
 
 
+async def test_tools_are_offered_to_models_in_any_case() -> None:
+    asked: list[v.Request] = []
+    async with client(ANSWER, asked=asked, offer_to=("M*",)) as http:
+        await items(http, False)
+    assert "books__add" in {tool.name for tool in asked[0].tools}
+
+
 async def test_tools_are_not_offered_to_other_models() -> None:
     asked: list[v.Request] = []
     async with client(ANSWER, asked=asked, offer_to=("qwen*",)) as http:

@@ -65,7 +65,7 @@ async def test_concurrency_limit_of_settings_holds_over_gateways(tmp_path: Path)
         await two.start()
         first = asyncio.ensure_future(_collect(one, request))
         await far.backend.begun.wait()
-        with pytest.raises(QueueFullError, match="the one place at far"):
+        with pytest.raises(QueueFullError, match="the one concurrency slot of far"):
             await _collect(two, request)
         far.backend.go.set()
         assert isinstance((await first)[-1], Finish)

@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from mcp import Client, StdioServerParameters
 
+from dragoman import extras
+from support.base_environment import command
 from support.mcp_servers import COMMAND, OLD_COMMAND
 
 STAYS = f"runpy.run_path({OLD_COMMAND[1]!r}, run_name='__main__'); signal.sigwait([signal.SIGINT])"
@@ -29,10 +31,19 @@ HANDSHAKE: list[dict[str, Any]] = [
 ]
 
 
-def parameters(tmp_path: Path, *servers: tuple[str, tuple[str, ...]]) -> StdioServerParameters:
+def parameters(
+    tmp_path: Path, *servers: tuple[str, tuple[str, ...]], python: tuple[str, ...] = ("-m", "dragoman")
+) -> StdioServerParameters:
     file = tmp_path / "config.toml"
     file.write_text("".join(f"[mcp.{name}]\ncommand = {json.dumps(command)}\n" for name, command in servers))
-    return StdioServerParameters(command=sys.executable, args=["-m", "dragoman", "mcp", "--config", str(file)])
+    return StdioServerParameters(command=sys.executable, args=[*python, "mcp", "--config", str(file)])
+
+
+async def test_needs_only_the_tools_extra(tmp_path: Path) -> None:
+    program = command(*extras.PACKAGES["tools"], "uvicorn")  # the SDK installs uvicorn
+    async with Client(parameters(tmp_path, ("books", COMMAND), python=("-c", program))) as client:
+        added = await client.call_tool("books__add", {"a": 2, "b": 3})
+    assert added.structured_content == {"result": 5}
 
 
 @pytest.mark.parametrize("mode", ["auto", "legacy"])

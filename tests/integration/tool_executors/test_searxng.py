@@ -36,6 +36,16 @@ async def test_results_are_read_from_json() -> None:
     assert far.asked[0][0] == "GET /searx/search?q=gr%C3%B6%C3%9Fe%20%26%20more&format=json HTTP/1.1"
 
 
+@pytest.mark.parametrize("wrong", [{"url": None}, {"url": "https://c.org", "content": 5}, {"title": "no url"}, "text"])
+async def test_invalid_result_is_left_out(wrong: object) -> None:
+    page = {"results": [wrong, *PAGE["results"]]}
+    async with server(whole(200, json.dumps(page))) as far:
+        search = SearxngSearch(far.url, 5, 5.0)
+        hits = await search.find("x", TOOL)
+        await search.close()
+    assert [hit.url for hit in hits] == ["https://a.org/1", "https://b.org/2"]
+
+
 async def test_single_allowed_domain_is_part_of_query() -> None:
     tool = VendorTool("web_search", "web_search", "web_search", None, ("b.org",))
     async with server(whole(200, json.dumps(PAGE))) as far:

@@ -7,7 +7,7 @@ import threading
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import pytest
 
@@ -157,17 +157,14 @@ async def endless(request: Request, context: ExchangeContext) -> AsyncGenerator[
 
 async def test_events_and_context_arrive(tmp_path: Path) -> None:
     async with connected(tmp_path, plain) as (shared, source):
-        sent = context(
-            disabled_repairs={"name"}, is_partial=True, is_large=True, reasked=True, unavailable_tools=("t",)
-        )
+        values = {"id": ID, "created": 1_800_000_000, "new_id": random_id, "observer": None, "progress": None}
+        others = {"disabled_repairs": ("name",), "unavailable_tools": ("t",)}
+        fields = {name: {**values, **others}.get(name, True) for name in ExchangeContext.__struct_fields__}
+        sent = ExchangeContext(**cast(Any, fields))
         events = await all_of(shared, sent)
         assert events == [Start(ID, "m", 1_800_000_000), TextDelta("Hello"), Finish("stop")]
         (got,) = source.contexts
-        assert (got.id, got.created, got.is_partial, got.is_large, got.reasked) == (ID, sent.created, True, True, True)
-        assert tuple(got.disabled_repairs) == ("name",)
-        assert got.unavailable_tools == ("t",)
-        assert got.observer is None
-        assert got.progress is None
+        assert {name: getattr(got, name) for name in fields} == fields
 
 
 async def test_closed_generator_stops_model(tmp_path: Path) -> None:

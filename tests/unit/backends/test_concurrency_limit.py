@@ -56,7 +56,9 @@ async def test_full_queue_is_rejected_with_retry_after() -> None:
             await inside.enter_async_context(places.acquire())
         waiting = SlotHolder(places)
         await run_pending_tasks()
-        with pytest.raises(QueueFullError, match="all 2 places at far and the 1 in its queue are taken") as refused:
+        with pytest.raises(
+            QueueFullError, match="all 2 concurrency slots of far are in use and its queue of 1 is full"
+        ) as refused:
             async with places.acquire():
                 pass
         assert refused.value.retry_after_s == pytest.approx(10, abs=0.2), "two responses of 10 s, two slots"
@@ -73,7 +75,7 @@ async def test_retry_after_of_full_queue_is_bounded() -> None:
                 clock.s += took_s
         async with places.acquire():
             with pytest.raises(
-                QueueFullError, match="the one place at far and the 0 in its queue are taken"
+                QueueFullError, match="the one concurrency slot of far is in use and its queue of 0 is full"
             ) as refused:
                 async with places.acquire():
                     pass

@@ -79,7 +79,9 @@ async def test_new_request_does_not_pass_one_that_waits_in_another_process(tmp_p
 async def test_queue_limit_holds_over_all_processes(tmp_path: Path) -> None:
     one, two, three = limiters(tmp_path, max_queue=1, processes=3)
     first, second = await enters(one), await waits(two)
-    with pytest.raises(QueueFullError, match="the one place at far and the 1 in its queue are taken") as refused:
+    with pytest.raises(
+        QueueFullError, match="the one concurrency slot of far is in use and its queue of 1 is full"
+    ) as refused:
         async with three.acquire():
             pass
     assert refused.value.retry_after_s is not None

@@ -9,7 +9,7 @@ import pytest
 
 from dragoman import formats
 from dragoman.core import messages as v
-from dragoman.guard.injection.copied_call import MAX_WORK, CopiedCallDetector, find_copied_call
+from dragoman.guard.injection.copied_call import MAX_WORK, CopiedCallDetector
 from support import cpu_cost
 from support.check_each import check_each
 
@@ -27,6 +27,10 @@ def result(text: str, id: str = "c1") -> v.Message:
 
 def call(name: str = "fetch", arguments: object = "", id: str = "c1") -> v.Message:
     return message_of("assistant", v.ToolCall(id, name, json.dumps(arguments or {"url": "https://a.example"})))
+
+
+def find_copied_call(name: str, arguments: str, request: v.Request) -> str:
+    return CopiedCallDetector(request).find(name, arguments)
 
 
 def request_of(*messages: v.Message) -> v.Request:

@@ -1,6 +1,9 @@
 """Search in a folder of documents."""
 
+import asyncio
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -79,3 +82,27 @@ async def test_hidden_linked_and_other_files_are_omitted(
 async def test_search_before_start_fails(folder: Path) -> None:
     with pytest.raises(BackendUnavailableError):
         await LocalSearch(folder, "", 5).find("x", TOOL)
+
+
+class Held(LocalSearch):
+    """Holds each query in its thread until `go` is set."""
+
+    begun, go = threading.Event(), threading.Event()
+
+    def _rows(self, match: str) -> list[Any]:
+        self.begun.set()
+        self.go.wait(10)
+        return super()._rows(match)
+
+
+async def test_index_is_closed_after_running_queries(folder: Path) -> None:
+    search = Held(folder, "", 5)
+    await search.start()
+    finding = asyncio.create_task(search.find("whales", TOOL))
+    await asyncio.to_thread(search.begun.wait, 10)
+    closing = asyncio.create_task(search.close())
+    await asyncio.sleep(0)
+    assert not closing.done()
+    search.go.set()
+    assert [hit.title for hit in await finding] == ["c"]
+    await closing

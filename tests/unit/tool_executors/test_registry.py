@@ -7,8 +7,11 @@ import pytest
 
 from dragoman import extras
 from dragoman.core.errors import ConfigError
-from dragoman.tool_executors.config import ToolsConfig, WebFetchConfig, WebSearchConfig
+from dragoman.mcp_client.config import McpServerConfig
+from dragoman.mcp_client.pool import McpServers
+from dragoman.tool_executors.config import CodeExecutionConfig, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.tool_executors.registry import build_executors
+from dragoman.vendor_tools.tool import ToolServers
 
 
 def built(**settings: Any) -> list[str]:
@@ -44,12 +47,50 @@ def test_each_use_has_its_executor(tmp_path: Path) -> None:
         ),
         ({"url": "http://x"}, 'tools.web_search.url is set, but no search uses it: set use = "searxng" next to it'),
         ({"path": "/x"}, 'tools.web_search.path is set, but no search uses it: set use = "local" next to it'),
+        ({"base_url": "/x"}, 'tools.web_search.base_url is set, but no search uses it: set use = "local" next to it'),
+        (
+            {"use": "local", "url": "http://x"},
+            'tools.web_search.url is set, but no search uses it: set use = "searxng" next to it',
+        ),
+        (
+            {"use": "searxng", "url": "http://x", "path": "/x"},
+            'tools.web_search.path is set, but no search uses it: set use = "local" next to it',
+        ),
+        (
+            {"use": "mcp:books/search", "base_url": "http://x"},
+            'tools.web_search.base_url is set, but no search uses it: set use = "local" next to it',
+        ),
+        ({"models": ("qwen*",)}, "tools.web_search.models is set, but no search uses it: set use next to it"),
     ],
 )
 def test_wrong_settings_are_explained(settings: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError) as caught:
         built(**settings)
     assert str(caught.value) == message
+
+
+def test_code_is_run_for_models_of_settings() -> None:
+    servers = McpServers({"box": McpServerConfig(command=("box",))}, {})
+    settings = CodeExecutionConfig(use="mcp:box/run", models=("qwen*",))
+    executor = build_executors(ToolsConfig(code_execution=settings), servers)["code_execution"]
+    assert (executor.admits("alias", "Qwen3"), executor.admits("m")) == (True, False)
+
+
+def test_code_settings_without_use_are_rejected() -> None:
+    message = "tools.code_execution.models is set, but nothing runs code: set use next to it"
+    with pytest.raises(ConfigError, match=message):
+        build_executors(ToolsConfig(code_execution=CodeExecutionConfig(models=("qwen*",))))
+
+
+@pytest.mark.parametrize(
+    ("names", "offered"),
+    [(["qwen3"], True), (["Qwen3"], True), (["lan/qwen3", "qwen3"], True), (["claude", "QWEN3"], True), (["m"], False)],
+)
+def test_tools_are_offered_to_each_name_of_a_model(names: list[str], offered: bool) -> None:
+    servers = McpServers({"box": McpServerConfig(command=("box",), offer_to=("Qwen*",))}, {})
+    executor = build_executors(ToolsConfig(), servers)["mcp"]
+    assert isinstance(executor, ToolServers)
+    assert bool(executor.offered(*names)) == offered
 
 
 def fetching(**settings: Any) -> list[str]:

@@ -63,6 +63,28 @@ async def test_results_are_filtered_before_they_are_counted() -> None:
 
 
 @pytest.mark.parametrize(
+    ("location", "added"),
+    [
+        ("", ""),
+        ('{"type": "approximate", "city": "Berlin", "country": "DE"}', " The user is near Berlin, DE."),
+        (
+            '{"type": "approximate", "approximate": {"city": "Graz", "region": "Styria", "timezone": "Europe/Vienna"}}',
+            " The user is near Graz, Styria, Europe/Vienna.",
+        ),
+        ('{"type": "approximate"}', ""),
+        ('{"city": null, "country": 5}', ""),
+        (f'{{"city": {"[" * 5000}1{"]" * 5000}}}', ""),
+        (f'{{"city": "{"x" * 101}"}}', ""),
+        ('{"city": "Berlin.\\nIgnore"}', " The user is near Berlin. Ignore."),
+    ],
+)
+def test_model_reads_the_location_of_the_user(location: str, added: str) -> None:
+    function = Listed("https://a.org").function(VendorTool("web_search", "search", "x", user_location=location))
+    assert (function.name, function.parameters) == ("search", WebSearch.parameters)
+    assert function.description == WebSearch.description + added
+
+
+@pytest.mark.parametrize(
     "arguments", ["{}", '{"query": ""}', '{"query": 3}', "[]", "{", '{"query": "%s"}' % ("x" * 2000)]
 )
 async def test_invalid_arguments_are_error_for_model(arguments: str) -> None:

@@ -5,7 +5,7 @@ import pytest
 
 from dragoman.core.messages import Tool
 from dragoman.vendor_tools.tool import NO_TOOL_FOUND, definition_text, tools_result
-from dragoman.vendor_tools.tool_index import ToolIndex, searched_texts, split_words
+from dragoman.vendor_tools.tool_index import MAX_KNOWN_CHARS, ToolIndex, known_weights, searched_texts, split_words
 
 
 def tool(name: str, description: str = "", **parameters: str) -> Tool:
@@ -122,3 +122,14 @@ def test_result_has_whole_definitions_that_fit() -> None:
     assert heading
     assert tools_result(TOOLS, 1).tools == (TOOLS[0],)
     assert tools_result([], 100).text == NO_TOOL_FOUND
+
+
+def test_weights_of_large_definitions_are_not_kept() -> None:
+    known_weights.cache_clear()
+    small, large = tool("send", "Sends mail."), tool("report", "Writes " + "long " * MAX_KNOWN_CHARS)
+    for _ in range(2):
+        index = ToolIndex([small, large])
+        assert [found.name for found in index.find("mail", 5)] == ["send"]
+        assert [found.name for found in index.find("long", 5)] == ["report"]
+    info = known_weights.cache_info()
+    assert (info.currsize, info.hits) == (1, 1)

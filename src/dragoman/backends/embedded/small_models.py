@@ -87,11 +87,6 @@ class RepeatStopper(EventStage):
         self.buffered: list[AnyEvent] = []
         """Its events."""
 
-    @property
-    def passed_calls(self) -> int:
-        """Complete calls that were passed on."""
-        return len(self._complete_calls)
-
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that may be emitted now; none of what follows a repeated call."""
         out: list[AnyEvent] = []

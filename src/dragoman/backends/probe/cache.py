@@ -85,7 +85,7 @@ def store(config: HttpConfig, model: str, provider: str, fingerprint: str, choic
             half.write(msgspec.json.format(msgspec.json.encode(probe), indent=2))
         os.replace(half.name, file)
     except OSError as error:
-        log.warning("what was found out of %s cannot be kept in %s: %s", model, file.parent, error.strerror)
+        log.warning("cannot write the probe result of %s to %s: %s", model, file.parent, error.strerror)
     return probe
 
 

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from dragoman import compose
 from dragoman import config as settings
-from dragoman.cli import _log_format
 from dragoman.cli._common import require_extras
 from dragoman.core.errors import ConfigError
+from dragoman.mcp_client import library_logs
 from dragoman.mcp_client.pool import McpServers
 
 _EXAMPLES = """
@@ -49,6 +49,6 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(f"expected MCP servers in the settings, [mcp.NAME], got none - in {path or 'the defaults'}")
     from dragoman.mcp_client.combined_server import serve_stdio
 
-    _log_format.silence_libraries()
+    library_logs.silence()
     asyncio.run(serve_stdio(McpServers(config.mcp)))
     return 0

@@ -361,7 +361,7 @@ def _source(source: MediaSource, report: TranslationReport) -> Mapping[str, obje
         raise report.unsendable("data that is empty")
     media_type = source.media_type if report.is_same_api else image_type(source.data) or source.media_type
     if not media_type and not report.is_same_api:
-        raise report.unsendable("data of a type that is not told")
+        raise report.unsendable("data without a media type")
     if media_type != source.media_type:
         report.adapted("media_type", f"media type {media_type} for {source.media_type or 'none'}")
     return {"type": "base64", "media_type": media_type, "data": source.data}

@@ -360,7 +360,7 @@ class ChatResponseReader(BaseResponseReader):
                 self._out.detail(name, value.text, NAME)
 
     def _annotation(self, source: Fields) -> None:
-        """Returns a source of the text; `url_citation` is flat in Responses."""
+        """Emits a source of the text; `url_citation` is flat in Responses."""
         inner = lenient_values.fields(source.get("url_citation"))
         if inner is None:
             self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", NAME)
@@ -369,7 +369,7 @@ class ChatResponseReader(BaseResponseReader):
         self._out.detail(ANNOTATIONS, _encode([flat]).decode())
 
     def _reasoning(self, message: Fields) -> None:
-        """Returns the first of these fields that has a value."""
+        """Emits the first of these fields that has a value."""
         fields = [value for name in REASONING_FIELDS if (value := message.pop(name)) is not None]
         texts = ["".join(_texts(value)) for value in fields]
         text = next(filter(None, texts), "")

@@ -107,11 +107,6 @@ class CopiedCallDetector:
             self.steps = MAX_WORK - max(0, work.left)
 
 
-def find_copied_call(name: str, arguments: JsonText, request: Request) -> str:
-    """Returns where a call was copied from; for several calls of one request use `CopiedCallDetector.find`."""
-    return CopiedCallDetector(request).find(name, arguments)
-
-
 def _find_source(
     call: ToolCall, sources: Sequence[_Source], own: Sequence[str], calls: Sequence[ToolCall], work: WorkBudget
 ) -> str:

@@ -317,16 +317,13 @@ def read_call(
     return True
 
 
-def raw_values(arguments: Json) -> Iterator[tuple[str, str]]:
-    """Yields each argument as such formats write it: strings raw, other values as their original JSON.
+def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
+    """Yields each argument as such formats write it, and its JSON type.
+
+    Strings are raw, other values are their original JSON.
 
     Yields nothing if the arguments are not a JSON object.
     """
-    return ((name, text) for name, text, _ in typed_values(arguments))
-
-
-def typed_values(arguments: Json) -> Iterator[tuple[str, str, str]]:
-    """Yields each argument as `raw_values` does, and its JSON type, for formats that state it."""
     try:
         members = msgspec.json.decode(arguments.encode("utf-8", "replace"), type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, RecursionError):

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent, VendorBlock, VendorBlockStart
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import JsonText, Request, Tool
 from dragoman.server.observe.observer import Send, ServerObserver
@@ -146,7 +147,7 @@ class CaptureRecorder(ServerObserver):
             async with aclosing(events):
                 async for batch in events:
                     for event in batch:
-                        self._keep(call.events, event, 100)
+                        self._keep(call.events, event, _event_size(event))
                     yield batch
         except DragomanError as error:
             call.error = error
@@ -179,7 +180,7 @@ class CaptureRecorder(ServerObserver):
         result = captured = await run()
         if result.tools:  # their definitions are in the request
             captured = replace(result, text="", tools=tuple(Tool(tool.name) for tool in result.tools))
-        self._keep(self.tool_runs, ToolRun(kind, arguments, captured), len(captured.text) + 100)
+        self._keep(self.tool_runs, ToolRun(kind, arguments, captured), len(arguments) + _result_size(captured))
         return result
 
     async def wrap_client_events(self, events: EventStream) -> EventStream:
@@ -187,7 +188,7 @@ class CaptureRecorder(ServerObserver):
         async with aclosing(events):
             async for batch in events:
                 for event in batch:
-                    self._keep(self.events, event, 100)
+                    self._keep(self.events, event, _event_size(event))
                 yield batch
 
     def wrap_send(self, send: Send) -> Send:
@@ -205,6 +206,20 @@ class CaptureRecorder(ServerObserver):
             self.is_cut = True
         else:
             where.append((self.ms, what))
+
+
+def _event_size(event: AnyEvent) -> int:
+    """Returns the approximate size of an event; only blocks of a vendor, such as search results, are large."""
+    return 100 + (len(event.json) if isinstance(event, VendorBlock | VendorBlockStart) else 0)
+
+
+def _result_size(result: ToolRunResult) -> int:
+    texts = [result.text, *(hit.text for hit in result.hits), *(image.source.data for image in result.images)]
+    if result.page is not None:
+        texts.append(result.page.text)
+    if result.output is not None:
+        texts += [result.output.stdout, result.output.stderr]
+    return 100 + sum(map(len, texts))
 
 
 def _facts(backend: Backend, request: Request) -> Mapping[str, object]:

@@ -83,11 +83,8 @@ class Replay(CaptureRecorder):
         """Returns the context with the ids and the time of the capture."""
         captured = self._context_fields
         more = iter([*captured.get("ids", ()), *(f"{n:024}" for n in range(1, 10_000))])
-        return super().wrap_context(
-            ExchangeContext(
-                captured.get("id", context.id), captured.get("created", 0), more.__next__, context.disabled_repairs
-            )
-        )
+        id, created = captured.get("id", context.id), captured.get("created", 0)
+        return super().wrap_context(msgspec.structs.replace(context, id=id, created=created, new_id=more.__next__))
 
     async def wrap_model_output(
         self, target: str, sent: object, pieces: AsyncGenerator[T, None]

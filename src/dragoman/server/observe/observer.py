@@ -67,39 +67,39 @@ class CompositeObserver(ServerObserver):
         self._each = each
 
     def on_body(self, body: bytes) -> None:
-        """See `ServerObserver`, also for the methods below."""
+        """See `ServerObserver`."""
         for one in self._each:
             one.on_body(body)
 
     def on_request(self, request: Request) -> None:
-        """Forwards to each."""
+        """See `ServerObserver`."""
         for one in self._each:
             one.on_request(request)
 
     def wrap_context(self, context: ExchangeContext) -> ExchangeContext:
-        """Lets each wrap the context."""
+        """See `ServerObserver`."""
         for one in self._each:
             context = one.wrap_context(context)
         return msgspec.structs.replace(context, observer=self)
 
     def on_new_id(self, id: str) -> None:
-        """Forwards to each."""
+        """See `ServerObserver`."""
         for one in self._each:
             one.on_new_id(id)
 
     def on_backend_call(self, backend: Backend, request: Request) -> None:
-        """Forwards to each."""
+        """See `ServerObserver`."""
         for one in self._each:
             one.on_backend_call(backend, request)
 
     def wrap_events(self, events: EventStream) -> EventStream:
-        """Lets each wrap the events."""
+        """See `ServerObserver`."""
         for one in self._each:
             events = one.wrap_events(events)
         return events
 
     def wrap_model_output(self, target: str, sent: object, pieces: AsyncGenerator[T, None]) -> AsyncGenerator[T, None]:
-        """Lets each wrap the output."""
+        """See `ServerObserver`."""
         for one in self._each:
             pieces = one.wrap_model_output(target, sent, pieces)
         return pieces
@@ -111,13 +111,13 @@ class CompositeObserver(ServerObserver):
         return await run()
 
     def wrap_client_events(self, events: EventStream) -> EventStream:
-        """Lets each wrap the events."""
+        """See `ServerObserver`."""
         for one in self._each:
             events = one.wrap_client_events(events)
         return events
 
     def wrap_send(self, send: Send) -> Send:
-        """Lets each wrap the function."""
+        """See `ServerObserver`."""
         for one in self._each:
             send = one.wrap_send(send)
         return send
