@@ -34,7 +34,7 @@ def start() -> ConversionTimer:
 
 
 def measure() -> ConversionTimer:
-    """Returns the current task's timer, to be used around a block; a new one if there is none.
+    """Returns the timer of the current task, a context manager; a new timer if the task has none.
 
     The block may wait for a thread or a process that converts, but not for a client or server.
     """

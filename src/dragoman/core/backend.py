@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import DragomanError, UnsupportedError
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
@@ -172,7 +172,9 @@ class Backend(ABC):
         Raises:
             DragomanError: The request is not valid, the server cannot be reached, or responds with an error.
         """
-        raise NotImplementedError(path)
+        raise UnsupportedError(
+            f"this model has no API at {path}; use a model of an upstream server that has it", "model"
+        )
 
     def compacts(self, request: Request) -> bool:
         """Returns whether the server compacts this conversation itself."""

@@ -124,7 +124,7 @@ class Commands:
     def _undo(self, argument: str) -> None:
         text = self._conversation.undo()
         shortened = one_line(text or "")[:_DESCRIPTION_CHARS]
-        self._view.show("nothing to undo" if text is None else f"removed: {shortened}")
+        self._view.show("the conversation has no message to remove" if text is None else f"removed: {shortened}")
 
     def _save(self, name: str) -> None:
         path = Path(_unquoted(name)).expanduser()

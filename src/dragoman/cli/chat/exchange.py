@@ -67,7 +67,7 @@ class ChatExchange:
     """Answers messages with one model after another."""
 
     def __init__(self, loop: BackgroundLoop, view: ReplyView, approval: Approval, toolbox: Toolbox | None) -> None:
-        """`toolbox` has the tools of the conversation; None: there are none."""
+        """`toolbox` has the tools of the conversation; None: no tools are offered."""
         self._loop, self._view, self._approval, self._toolbox = loop, view, approval, toolbox
 
     def answer(self, conversation: ChatConversation, gateway: Gateway, model: str) -> Answer:

@@ -89,7 +89,7 @@ def exchange_for_one(
     Args:
         loop: Runs the gateway and the tools.
         view: Shows the response.
-        toolbox: The tools; None: there are none.
+        toolbox: The tools; None: no tools are offered.
         accept_all: Whether all calls are run; otherwise each is asked about, which needs a terminal.
     """
     can_ask = sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
