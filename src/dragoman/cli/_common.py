@@ -65,6 +65,16 @@ def add_claude_flag(group: "argparse._ActionsContainer", use: str) -> None:
     group.add_argument("--claude-cli", action="store_true", default=None, help=use)
 
 
+def add_gateway_flag(group: "argparse._ActionsContainer") -> None:
+    """Adds `--gateway`, for a running gateway."""
+    group.add_argument(
+        "--gateway",
+        metavar="URL",
+        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
+        "is set, its first key is sent",
+    )
+
+
 def add_api_key_flag(group: "argparse._ActionsContainer", server: str) -> None:
     """Adds `--api-key-env`, for the key of `server`."""
     group.add_argument(

@@ -19,6 +19,7 @@ from dragoman.cli._common import (
     TOOLS_FILE,
     add_claude_flag,
     add_config_flag,
+    add_gateway_flag,
     add_upstream_details,
     add_upstream_flag,
     check_claude_login,
@@ -80,12 +81,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     one = model_options.add_mutually_exclusive_group()
     add_upstream_flag(one, f"use only the server {BASE_URL}")
     add_claude_flag(one, "use only the models of the installed Claude Code (`claude`), with its existing login")
-    one.add_argument(
-        "--gateway",
-        metavar="URL",
-        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
-        "is set, its first key is sent",
-    )
+    add_gateway_flag(one)
     add_upstream_details(model_options)
     add_config_flag(model_options)
     what = command.add_argument_group("tools")

@@ -14,6 +14,7 @@ from dragoman.cli._common import (
     EMBEDDED_MODEL,
     add_claude_flag,
     add_config_flag,
+    add_gateway_flag,
     add_upstream_details,
     require_extras,
     upstream_flags,
@@ -106,12 +107,7 @@ def _add_model_flags(command: argparse.ArgumentParser) -> None:
     one = group.add_mutually_exclusive_group()
     one.add_argument("--upstream", "--server", metavar="URL", help=f"use only the server {BASE_URL}")
     add_claude_flag(one, "use only the models of the installed Claude Code (`claude`), with its existing login")
-    one.add_argument(
-        "--gateway",
-        metavar="URL",
-        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
-        "is set, its first key is sent",
-    )
+    add_gateway_flag(one)
     add_upstream_details(group)
     add_config_flag(group)
 
