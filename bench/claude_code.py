@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from bench import offline
 from bench.forty import RecordingEngine
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.config import ServerConfig
@@ -248,7 +248,7 @@ def run_session(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded_backend(folder)
         else:
-            embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
+            embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
             engine = RecordingEngine(embedded.engine)
             embedded.engine = cast(LlamaProcess, engine)
             backend = embedded

@@ -138,6 +138,28 @@ class Gateway:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
         return self._router.models()
 
+    async def refresh_local_models(self) -> None:
+        """Updates the lists of models that are files of this machine."""
+        await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
+
+    async def load_model(self, name: str) -> None:
+        """Loads a model into memory.
+
+        Raises:
+            DragomanError: No backend serves it, or it is not loaded here.
+        """
+        backend, request = (await self._router.routes_or_refresh(Request(name, ())))[0]
+        await backend.load_model(request.model)
+
+    async def unload_model(self, name: str) -> None:
+        """Removes a model from memory after its running requests.
+
+        Raises:
+            DragomanError: No backend serves it, or it is not loaded here.
+        """
+        backend, request = (await self._router.routes_or_refresh(Request(name, ())))[0]
+        await backend.unload_model(request.model)
+
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""
         return [backend.health() for backend in self._backends]

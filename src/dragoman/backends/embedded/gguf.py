@@ -41,6 +41,53 @@ class Metadata:
     """0: a model that writes text; `RANKS`: one that ranks documents; another number: one that makes embeddings."""
 
 
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What decides whether and where a model can be loaded; without its vocabulary."""
+
+    architecture: str
+    kind: str
+    """`general.type`: `model`, or for example `mmproj`."""
+    context_window: int
+    pooling: int
+    """As `Metadata.pooling`."""
+    cache_bytes_per_token: int
+    """Size of the KV cache for each token of the context, in 16-bit numbers."""
+    has_vocabulary: bool
+
+
+def shape(path: Path) -> Shape:
+    """Returns the sizes in the file's header.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a GGUF file.
+    """
+    return _read(path, lambda file: _shape(_fields(file)))
+
+
+def _shape(fields: Mapping[str, Any]) -> Shape:
+    architecture = str(fields.get("general.architecture", ""))
+
+    def number(key: str, default: int = 0) -> int:
+        value = fields.get(f"{architecture}.{key}", default)
+        return value if isinstance(value, int) else default
+
+    layers, heads = number("block_count"), max(1, number("attention.head_count", 1))
+    in_cache = fields.get(f"{architecture}.attention.head_count_kv", heads)
+    # A list has a number for each layer; models with recurrent layers have zeros in it.
+    cached_heads = sum(in_cache) if isinstance(in_cache, list) else layers * int(in_cache)
+    head_size = number("embedding_length") // heads
+    sizes = number("attention.key_length", head_size) + number("attention.value_length", head_size)
+    return Shape(
+        architecture=architecture,
+        kind=str(fields.get("general.type", "model")),
+        context_window=number("context_length", 2048),
+        pooling=number("pooling_type"),
+        cache_bytes_per_token=2 * cached_heads * sizes,
+        has_vocabulary=bool(fields.get("tokenizer.ggml.tokens")),
+    )
+
+
 def metadata(path: Path) -> Metadata:
     """Returns the metadata in the file's header.
 

@@ -185,7 +185,31 @@ class SharedBackend(Backend):
 
     def resolve_model_name(self, name: str) -> str | None:
         """Returns the backend's own name of a model that it does not list, or None."""
-        return self._resolve(name)
+        resolved = self._resolve(name)
+        return self.other_names().get(name) if resolved is None else resolved
+
+    def other_names(self) -> Mapping[str, str]:
+        """Returns names that are accepted but not listed, as the process last reported them."""
+        names: Mapping[str, str] = self._process.state(self._name).get("names", {})
+        return names
+
+    async def load_model(self, model: str) -> None:
+        """Has the backend load a model; see `Backend`.
+
+        Raises: DragomanError: it cannot be loaded, or the process is not there.
+        """
+        await self._call("load_model", model)
+
+    async def unload_model(self, model: str) -> None:
+        """Has the backend unload a model; see `Backend`.
+
+        Raises: DragomanError: it cannot be unloaded, or the process is not there.
+        """
+        await self._call("unload_model", model)
+
+    async def refresh_local_models(self) -> None:
+        """Has the backend look for new files."""
+        await self.refresh_models()
 
     async def refresh_models(self) -> None:
         """Has the backend update its list of models."""
@@ -222,7 +246,7 @@ class SharedBackend(Backend):
 
     def shows_images(self, model: str) -> bool:
         """Returns whether the backend's models see images, as the process last reported; see `Backend`."""
-        return bool(self._process.state(self._name).get("images", True))
+        return bool(self._process.state(self._name).get("images", {}).get(model, True))
 
     def forwards(self, path: str, model: str) -> bool:
         """Returns whether the model has this API, as the process last reported; see `Backend`."""
@@ -337,8 +361,8 @@ class _Replayed:
     async def on_frame(self, frame: list[Any]) -> None:
         """Handles a frame of `server._Reports`."""
         match frame:
-            case ["progress", done, total, cut] if self._context.progress is not None:
-                self._context.progress(PromptProgress(done, total, cut))
+            case ["progress", *progress] if self._context.progress is not None:
+                self._context.progress(PromptProgress(*progress))
             case ["id", id] if self._ids is not None:
                 self._ids.on_new_id(id)
             case ["output", target, sent] if self._observer is not None:

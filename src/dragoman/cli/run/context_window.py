@@ -25,7 +25,7 @@ async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, 
 
 def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
-    from dragoman.backends.embedded.backend import CONTEXT_WINDOW
+    from dragoman.backends.embedded.embedded_model import CONTEXT_WINDOW
 
     try:
         metadata = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
