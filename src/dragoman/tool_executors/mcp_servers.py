@@ -14,15 +14,9 @@ from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.vendor_tools.executor import ToolServers, matches_model
 from dragoman.vendor_tools.remote import RemoteServer
-from dragoman.vendor_tools.tool import (
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    VendorToolCall,
-    error_result,
-    matches_model,
-)
+from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall, error_result
 
 log = logging.getLogger("dragoman.tool_executors")
 

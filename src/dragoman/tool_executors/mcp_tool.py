@@ -17,10 +17,10 @@ from dragoman.mcp_client.server import McpServer
 from dragoman.tool_executors.domains import is_admitted
 from dragoman.tool_executors.web_search import with_location
 from dragoman.vendor_tools.codec import string_argument
+from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     CodeOutput,
     SearchHit,
-    ToolExecutor,
     ToolRunResult,
     VendorTool,
     VendorToolCall,

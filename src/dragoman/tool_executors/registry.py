@@ -14,7 +14,7 @@ from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
 from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
-from dragoman.vendor_tools.tool import ToolExecutor
+from dragoman.vendor_tools.executor import ToolExecutor
 
 NO_SERVERS: Final = McpServers({})
 _DEFAULTS: Final = WebSearchConfig()

@@ -12,7 +12,8 @@ from dragoman.core import messages as v
 from dragoman.core.events import TextDelta, UsageUpdate
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.fake_upstream import Server, server
 from support.fake_upstream import whole as whole_body
 from support.http_client import http_client

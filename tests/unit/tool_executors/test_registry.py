@@ -11,7 +11,7 @@ from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import CodeExecutionConfig, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.tool_executors.registry import build_executors
-from dragoman.vendor_tools.tool import ToolServers
+from dragoman.vendor_tools.executor import ToolServers
 
 
 def built(**settings: Any) -> list[str]:

@@ -35,13 +35,8 @@ from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_ve
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    VendorToolCall,
-)
+from dragoman.vendor_tools.executor import ToolServers
+from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolRunResult, VendorTool, VendorToolCall
 
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 

@@ -20,11 +20,10 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
+from dragoman.vendor_tools.executor import ToolExecutor, ToolRunObserver
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
     SearchHit,
-    ToolExecutor,
-    ToolRunObserver,
     ToolRunResult,
     VendorToolCall,
     error_result,

@@ -23,10 +23,10 @@ from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, p
 from dragoman.tool_executors.fetch.known_urls import is_known_url
 from dragoman.tool_executors.fetch.page_download import PageDownloader
 from dragoman.tool_executors.fetch.page_text import PageReader
+from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     FetchedPage,
     ToolErrorCode,
-    ToolExecutor,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
