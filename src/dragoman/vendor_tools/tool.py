@@ -97,6 +97,8 @@ class VendorTool(FrozenStruct, frozen=True):
     """Of a fetch: approximate maximum of a page's text, in tokens; None: no limit of its own."""
     citations: bool = False
     """Of a fetch: the model may cite the page."""
+    earlier_documents: int = 0
+    """Of a fetch with citations: number of documents in the request, which come before the pages."""
     url_sources: UrlSources = UrlSources()
     next_to: str = ""
     """Kind of tool next to which it is offered, if both are configured; the client did not declare it itself."""

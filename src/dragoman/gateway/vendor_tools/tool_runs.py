@@ -23,8 +23,10 @@ from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.executor import ToolExecutor, ToolRunObserver
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
+    FetchedPage,
     SearchHit,
     ToolRunResult,
+    VendorTool,
     VendorToolCall,
     error_result,
     output_result,
@@ -110,6 +112,8 @@ class CallRunner:
         """Calls by kind of tool."""
         self.hits: list[SearchHit] = []
         """What all searches found."""
+        self.pages: list[tuple[VendorTool, FetchedPage]] = []
+        """The pages that were fetched, in order."""
 
     @asynccontextmanager
     async def running(self, calls: Sequence[VendorToolCall]) -> AsyncIterator[Sequence[asyncio.Task[ToolRunResult]]]:
@@ -124,8 +128,10 @@ class CallRunner:
         ]
         try:
             yield tasks
-            for task in tasks:
+            for call, task in zip(calls, tasks, strict=True):
                 self.hits += task.result().hits
+                if (page := task.result().page) is not None:
+                    self.pages.append((call.tool, page))
         finally:
             for task in tasks:
                 task.cancel()
