@@ -99,6 +99,8 @@ class VendorTool(FrozenStruct, frozen=True):
     """Of a fetch: the model may cite the page."""
     earlier_documents: int = 0
     """Of a fetch with citations: number of documents in the request, which come before the pages."""
+    can_find: bool = False
+    """Of a fetch: a call may have a `pattern`, and returns only the passages of the page that contain it."""
     url_sources: UrlSources = UrlSources()
     next_to: str = ""
     """Kind of tool next to which it is offered, if both are configured; the client did not declare it itself."""

@@ -23,7 +23,7 @@ def _declared(request: Request) -> tuple[VendorTool, ...]:
         return ()
     location = Cursor(options, f"$.{OPTION}").fields().object("user_location")
     search = VendorTool("web_search", "web_search", OPTION, user_location=location)
-    return search, VendorTool("web_fetch", PAGE, PAGE, next_to="web_search")
+    return search, VendorTool("web_fetch", PAGE, PAGE, can_find=True, next_to="web_search")
 
 
 VENDOR_TOOLS: Final = VendorToolCodec(

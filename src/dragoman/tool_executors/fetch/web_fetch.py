@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import json
 import logging
 from collections.abc import Sequence
 from datetime import UTC, datetime
@@ -14,15 +15,18 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.messages import Message
+from dragoman.core.messages import Message, Tool
 from dragoman.documents.pdf import MAX_CHARS
+from dragoman.off_loop import off_loop
 from dragoman.tool_executors.config import WebFetchConfig
 from dragoman.tool_executors.domains import is_admitted, is_below
 from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
 from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
 from dragoman.tool_executors.fetch.known_urls import is_known_url
 from dragoman.tool_executors.fetch.page_download import PageDownloader
+from dragoman.tool_executors.fetch.page_find import MAX_PATTERN_CHARS, find_passages
 from dragoman.tool_executors.fetch.page_text import PageReader
+from dragoman.vendor_tools.codec import string_argument
 from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     FetchedPage,
@@ -41,6 +45,14 @@ _DESCRIPTION: Final = "Fetches the page or PDF at a URL and returns its text."
 _KNOWN_ONLY: Final = " Only URLs that the user, a search result or another tool result contains can be fetched."
 
 
+_FINDS: Final = " With a pattern it returns only the passages of the page that contain it."
+_URL: Final = {"type": "string", "description": "The URL of the page."}
+_PATTERN: Final = {"type": "string", "description": "A text to find in the page. Leave it out to read the whole page."}
+_NOT_FOUND: Final = "The page does not contain this text."
+_MAX_ON_LOOP_CHARS: Final = 50_000
+"""Characters of a page up to which finding a text takes less than about 1 ms."""
+
+
 class _Arguments(msgspec.Struct):
     url: str
 
@@ -48,10 +60,7 @@ class _Arguments(msgspec.Struct):
 class WebFetch(ToolExecutor):
     """Fetches pages over HTTP."""
 
-    parameters = (
-        '{"type":"object","properties":{"url":{"type":"string","description":"The URL of the page."}},'
-        '"required":["url"]}'
-    )
+    parameters = json.dumps({"type": "object", "properties": {"url": _URL}, "required": ["url"]})
 
     def __init__(self, settings: WebFetchConfig, resolve: Resolve = resolve) -> None:
         """
@@ -70,6 +79,13 @@ class WebFetch(ToolExecutor):
         )
         self._reader = PageReader(settings.timeout_s)
 
+    def function(self, tool: VendorTool) -> Tool:
+        """See `ToolExecutor.function`."""
+        if not tool.can_find:
+            return super().function(tool)
+        parameters = {"type": "object", "properties": {"url": _URL, "pattern": _PATTERN}, "required": ["url"]}
+        return Tool(tool.name, self.description + _FINDS, json.dumps(parameters))
+
     def refusal(self, call: VendorToolCall, conversation: Sequence[Message]) -> ToolErrorCode | None:
         """Refuses a URL that does not occur in the conversation, unless the settings allow any."""
         if self._settings.any_url:
@@ -85,6 +101,8 @@ class WebFetch(ToolExecutor):
         try:
             async with asyncio.timeout(self._settings.timeout_s):
                 page = await self._fetch(_url(call), call.tool)
+                if pattern := _pattern(call):
+                    page = await _only_passages(page, pattern)
         except RefusedUrlError as error:
             log.info("a page was not fetched: %s", error)
             result = error_result(error.code)
@@ -106,6 +124,24 @@ class WebFetch(ToolExecutor):
     def _is_admitted(self, tool: VendorTool, url: FetchUrl) -> bool:
         hosts = self._settings.allowed_hosts
         return is_admitted(str(url), tool) and (not hosts or is_below(str(url), hosts))
+
+
+async def _only_passages(page: FetchedPage, pattern: str) -> FetchedPage:
+    """Returns the page with the passages that contain the pattern."""
+    found = await off_loop(len(page.text) > _MAX_ON_LOOP_CHARS, find_passages, page.text, pattern)
+    return replace(page, text=found or _NOT_FOUND)
+
+
+def _pattern(call: VendorToolCall) -> str:
+    """Returns the text to find; "" if the whole page is read.
+
+    Raises:
+        RefusedUrlError: It is too long.
+    """
+    pattern = string_argument(call.arguments, "pattern").strip() if call.tool.can_find else ""
+    if len(pattern) > MAX_PATTERN_CHARS:
+        raise RefusedUrlError(f"a pattern of {len(pattern)} characters", "invalid_tool_input")
+    return pattern
 
 
 def _url(call: VendorToolCall) -> FetchUrl:
