@@ -105,7 +105,7 @@ class _Quotes:
     """The runs of `_QUOTE_WORDS` words in a text."""
 
     def __init__(self, text: str) -> None:
-        self._words, runs = _runs(text)
+        self._tokens, runs = _runs(text)
         self._places: dict[tuple[str, ...], list[int]] = {}
         for n, run in enumerate(runs):
             self._places.setdefault(run, []).append(n)
@@ -113,34 +113,34 @@ class _Quotes:
     def in_source(self, source: str) -> Iterator[Span]:
         """Yields the passages of the source whose runs are all in the text."""
         if self._places:
-            words, runs = _runs(source)
-            yield from _joined(words, [n for n, run in enumerate(runs) if run in self._places])
+            tokens, runs = _runs(source)
+            yield from _joined(tokens, [n for n, run in enumerate(runs) if run in self._places])
 
     def in_text(self, source: str) -> list[Span]:
         """Returns the passages of the text whose runs are all in the source."""
         if not self._places:
             return []
         quoted = {n for run in _runs(source)[1] for n in self._places.get(run, ())}
-        return [*_joined(self._words, sorted(quoted))]
+        return [*_joined(self._tokens, sorted(quoted))]
 
 
 def _runs(text: str) -> tuple[list[Span], Iterator[tuple[str, ...]]]:
     """Returns the places of the words of a text, and its runs of words; each run begins at the word of its number."""
     matches = [*_WORD.finditer(text)]
-    words = [match[0].casefold() for match in matches]
-    return [match.span() for match in matches], zip(*(words[n:] for n in range(_QUOTE_WORDS)), strict=False)
+    tokens = [match[0].casefold() for match in matches]
+    return [match.span() for match in matches], zip(*(tokens[n:] for n in range(_QUOTE_WORDS)), strict=False)
 
 
-def _joined(words: Sequence[Span], runs: Sequence[int]) -> Iterator[Span]:
+def _joined(tokens: Sequence[Span], runs: Sequence[int]) -> Iterator[Span]:
     """Yields from where to where runs that overlap are, given their numbers in ascending order."""
     first = last = -1
     for n in runs:
         if first >= 0 and n >= last + _QUOTE_WORDS:
-            yield words[first][0], words[last + _QUOTE_WORDS - 1][1]
+            yield tokens[first][0], tokens[last + _QUOTE_WORDS - 1][1]
             first = -1
         first, last = (n if first < 0 else first), n
     if first >= 0:
-        yield words[first][0], words[last + _QUOTE_WORDS - 1][1]
+        yield tokens[first][0], tokens[last + _QUOTE_WORDS - 1][1]
 
 
 def _overlap(one: Span, other: Span) -> bool:

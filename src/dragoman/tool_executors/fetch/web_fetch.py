@@ -7,7 +7,6 @@
 import asyncio
 import json
 import logging
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
 from typing import Final
@@ -15,18 +14,19 @@ from typing import Final
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.core.messages import Message, Tool
+from dragoman.core.messages import Tool
 from dragoman.documents.pdf import MAX_CHARS
 from dragoman.off_loop import off_loop
 from dragoman.tool_executors.config import WebFetchConfig
 from dragoman.tool_executors.domains import is_admitted, is_below
 from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
 from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
-from dragoman.tool_executors.fetch.known_urls import is_known_url
+from dragoman.tool_executors.fetch.known_urls import KnownUrls, text_chars
 from dragoman.tool_executors.fetch.page_download import PageDownloader
 from dragoman.tool_executors.fetch.page_find import MAX_PATTERN_CHARS, find_passages
 from dragoman.tool_executors.fetch.page_text import PageReader
 from dragoman.vendor_tools.codec import string_argument
+from dragoman.vendor_tools.conversation import Conversation
 from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     FetchedPage,
@@ -86,7 +86,7 @@ class WebFetch(ToolExecutor):
         parameters = {"type": "object", "properties": {"url": _URL, "pattern": _PATTERN}, "required": ["url"]}
         return Tool(tool.name, self.description + _FINDS, json.dumps(parameters))
 
-    def refusal(self, call: VendorToolCall, conversation: Sequence[Message]) -> ToolErrorCode | None:
+    async def refusal(self, call: VendorToolCall, conversation: Conversation) -> ToolErrorCode | None:
         """Refuses a URL that does not occur in the conversation, unless the settings allow any."""
         if self._settings.any_url:
             return None
@@ -94,7 +94,10 @@ class WebFetch(ToolExecutor):
             url = _url(call)
         except RefusedUrlError as error:
             return error.code
-        return None if is_known_url(url, conversation, call.tool.url_sources) else "url_not_in_prior_context"
+        is_large = text_chars(conversation.messages) > _MAX_ON_LOOP_CHARS
+        find = partial(off_loop, is_large, KnownUrls, conversation.messages, call.tool.url_sources)
+        known = await conversation.once((KnownUrls, call.tool.url_sources), find)
+        return None if await off_loop(is_large, known.contains, url) else "url_not_in_prior_context"
 
     async def run(self, call: VendorToolCall) -> ToolRunResult:
         """Fetches the page of the call."""
