@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.core.messages import Message, Text
 from dragoman.tool_executors.config import WebFetchConfig
-from dragoman.tool_executors.fetch import web_fetch
+from dragoman.tool_executors.fetch import page_fetch
 from dragoman.tool_executors.fetch.known_urls import KnownUrls
 from dragoman.tool_executors.fetch.web_fetch import WebFetch
 from dragoman.vendor_tools.conversation import Conversation
@@ -33,7 +33,7 @@ def threads(monkeypatch: pytest.MonkeyPatch) -> list[int]:
             found.append(threading.get_ident())
             super().__init__(*args)
 
-    monkeypatch.setattr(web_fetch, "KnownUrls", Watched)
+    monkeypatch.setattr(page_fetch, "KnownUrls", Watched)
     return found
 
 

@@ -105,7 +105,19 @@ def test_pages_are_fetched_if_configured() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"use": "htp"}, "unknown 'htp'; did you mean 'http'? - at tools.web_fetch.use"),
+        (
+            {"use": "htp"},
+            "unknown 'htp'; did you mean 'http'? expected 'http', 'mcp:NAME/TOOL' - at tools.web_fetch.use",
+        ),
+        ({"use": "mcp:pages"}, "expected mcp:NAME/TOOL, got 'mcp:pages' - at tools.web_fetch.use"),
+        (
+            {"use": "mcp:pages/read", "max_bytes": 1000},
+            'tools.web_fetch.max_bytes is set, but the MCP server fetches: set use = "http" next to it',
+        ),
+        (
+            {"use": "mcp:pages/read", "allowed_hosts": ("*.example.com",)},
+            "expected a host name, got '*.example.com' - at tools.web_fetch.allowed_hosts",
+        ),
         (
             {"any_url": True},
             'tools.web_fetch has settings, but is off: set use = "http" next to them',
