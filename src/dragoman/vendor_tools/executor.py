@@ -6,7 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Protocol, TypeAlias, runtime_checkable
 
 from dragoman.core.messages import ANY_ARGUMENTS, JsonText, Tool
-from dragoman.vendor_tools.conversation import Conversation
+from dragoman.vendor_tools.earlier_messages import EarlierMessages
 from dragoman.vendor_tools.tool import ToolErrorCode, ToolRunResult, VendorTool, VendorToolCall
 
 RunTool: TypeAlias = Callable[[], Awaitable[ToolRunResult]]
@@ -59,12 +59,12 @@ class ToolExecutor(ABC):
         Problems are results with an `error`, never exceptions: the model reads them and tries something else.
         """
 
-    async def refusal(self, call: VendorToolCall, conversation: Conversation) -> ToolErrorCode | None:
+    async def refusal(self, call: VendorToolCall, earlier: EarlierMessages) -> ToolErrorCode | None:
         """Returns why a call is not run; None: it is.
 
         Args:
             call: The call.
-            conversation: The messages before it; the same object for all calls of one round.
+            earlier: The messages before it; the same object for all calls of one round.
         """
         return None
 

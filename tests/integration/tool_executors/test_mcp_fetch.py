@@ -16,7 +16,7 @@ from dragoman.tool_executors.config import ToolsConfig, WebFetchConfig
 from dragoman.tool_executors.fetch.mcp_fetch import ARGUMENT_NAMES, McpFetch
 from dragoman.tool_executors.mcp_tool import McpTool
 from dragoman.tool_executors.registry import build_executors
-from dragoman.vendor_tools.conversation import Conversation
+from dragoman.vendor_tools.earlier_messages import EarlierMessages
 from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall
 from support.pages import TOOL, Resolver
 from support.paths import ROOT
@@ -108,7 +108,7 @@ async def test_name_that_only_the_server_knows_is_left_to_it() -> None:
 
 async def test_url_of_model_is_refused() -> None:
     async with fetcher(any_url=False, command=("/no/such/program",)) as fetch:
-        refused = await fetch.refusal(VendorToolCall("1", TOOL, json.dumps({"url": URL})), Conversation(()))
+        refused = await fetch.refusal(VendorToolCall("1", TOOL, json.dumps({"url": URL})), EarlierMessages(()))
     assert refused == "url_not_in_prior_context"
 
 

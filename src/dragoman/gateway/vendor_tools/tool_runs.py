@@ -20,7 +20,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
-from dragoman.vendor_tools.conversation import Conversation
+from dragoman.vendor_tools.earlier_messages import EarlierMessages
 from dragoman.vendor_tools.executor import ToolExecutor, ToolRunObserver
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
@@ -108,7 +108,7 @@ class CallRunner:
         self.left_s = settings.timeout_s
         """Time that is left for calls."""
         self._deadline = 0.0
-        self._conversation = Conversation(())
+        self._earlier = EarlierMessages(())
         self._free = asyncio.Semaphore(settings.max_concurrent_calls)
         self.uses = Counter[str]()
         """Calls by kind of tool."""
@@ -123,7 +123,7 @@ class CallRunner:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         self._deadline = began_s + self.left_s
-        self._conversation = Conversation([*self._plan.request.messages, *self._plan.rounds])
+        self._earlier = EarlierMessages([*self._plan.request.messages, *self._plan.rounds])
         admitted = [self._admit(call) for call in calls[:MAX_CALLS]]
         refused = [error_result("too_many_requests")] * (len(calls) - MAX_CALLS)
         tasks = [
@@ -184,7 +184,7 @@ class CallRunner:
         ends_at = self._deadline if own_s is None else min(self._deadline, now + own_s)
         try:
             async with asyncio.timeout_at(ends_at):
-                if (code := await executor.refusal(call, self._conversation)) is not None:
+                if (code := await executor.refusal(call, self._earlier)) is not None:
                     return error_result(code)
                 result = await executor.run(call)
         except TimeoutError:
