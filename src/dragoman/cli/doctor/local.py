@@ -67,7 +67,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
     for key, default in defaults.items():
         value = attrgetter(key)(config)
         if value != default:
-            value_text = _shown(key, value)
+            value_text = _value_text(key, value)
             source = origin.get(key, "")
             yield f"{key} = {value_text}" + (f" ({source})" if source == "command line" or source in os.environ else "")
     if config.model_aliases:
@@ -78,7 +78,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
         )
 
 
-def _shown(key: str, value: object) -> str:
+def _value_text(key: str, value: object) -> str:
     if not is_secret_setting(key, value):
         return toml(value)
     return f"{len(value)} not shown" if isinstance(value, tuple) else "not shown"
