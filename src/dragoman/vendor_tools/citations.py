@@ -35,6 +35,7 @@ _CITED_CHARS: Final = 150
 """Maximum characters of a `cited_text` of a search result, as the vendor's."""
 _MAX_PASSAGES: Final = 8
 """Maximum citations of one page."""
+_MAX_PASSAGE_CHARS: Final = 2000
 
 
 class CitedPage(NamedTuple):
@@ -96,6 +97,7 @@ def result_citations(text: str, hits: Iterable[SearchHit], pages: Sequence[Cited
     for page, index in pages:
         document = {"document_index": index, "document_title": page.title or None}
         for start, end in islice(quotes.in_source(page.text), _MAX_PASSAGES):
+            end = min(end, start + _MAX_PASSAGE_CHARS)
             place = {"start_char_index": start, "end_char_index": end, "cited_text": page.text[start:end]}
             found.append({"type": "char_location", **document, **place})
     return encode(found) if found else ""
@@ -120,8 +122,8 @@ class _Quotes:
         """Returns the passages of the text whose runs are all in the source."""
         if not self._places:
             return []
-        quoted = {n for run in _runs(source)[1] for n in self._places.get(run, ())}
-        return [*_joined(self._tokens, sorted(quoted))]
+        quoted = {run for run in _runs(source)[1] if run in self._places}
+        return [*_joined(self._tokens, sorted(n for run in quoted for n in self._places[run]))]
 
 
 def _runs(text: str) -> tuple[list[Span], Iterator[tuple[str, ...]]]:

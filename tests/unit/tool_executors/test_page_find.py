@@ -32,7 +32,9 @@ def test_number_of_passages_is_limited() -> None:
     assert find_passages(text, "a b").count("a b") == 20
 
 
-@pytest.mark.parametrize(("text", "pattern"), [("a (b) [c] .*", "(B) [c] .*"), ("ΣΊΣΥΦΟΣ", "σίσυφος")])
+@pytest.mark.parametrize(
+    ("text", "pattern"), [("a (b) [c] .*", "(B) [c] .*"), ("Viele Grüße", "GRÜSSE"), ("ΣΊΣΥΦΟΣ", "σίσυφος")]
+)
 def test_pattern_is_text(text: str, pattern: str) -> None:
     assert find_passages(text, pattern) == text
 
@@ -40,3 +42,7 @@ def test_pattern_is_text(text: str, pattern: str) -> None:
 @pytest.mark.parametrize("pattern", ["not there", ".*"])
 def test_nothing_is_found(pattern: str) -> None:
     assert find_passages(LONG, pattern) == ""
+
+
+def test_time_does_not_grow_with_repeated_text() -> None:
+    assert find_passages("a " * 250_000, "a " * 249 + "b") == ""

@@ -123,3 +123,14 @@ def test_citations_of_a_page_are_limited() -> None:
     page = FetchedPage("https://a.org", "", " ".join(f"{n} a b c d e f" for n in range(20)))
     found = json.loads(result_citations("a b c d e f", (), [CitedPage(page, 0)]))
     assert [each["cited_text"] for each in found] == ["a b c d e f"] * 8
+
+
+def test_passage_that_repeats_itself_is_cut() -> None:
+    page = FetchedPage("https://a.org", "", "a " * 5000)
+    (found,) = json.loads(result_citations("a a a a a a a a", (), [CitedPage(page, 0)]))
+    assert (found["start_char_index"], found["end_char_index"], len(found["cited_text"])) == (0, 2000, 2000)
+
+
+def test_time_does_not_grow_with_repeated_quotes() -> None:
+    """Each run of the source is at thousands of places of the text."""
+    assert len(json.loads(url_citations("a " * 20_000, 0, [SearchHit("https://a.org", "A", "a " * 50_000)]))) == 1

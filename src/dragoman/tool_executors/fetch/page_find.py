@@ -1,14 +1,22 @@
-"""Finds the passages of a page that contain a text, in any case and with any white space between its words."""
+"""Finds the passages of a page that contain a text, in any case and with any white space between its words.
+
+The search takes time proportional to the page, also for hostile pages: no regular expression is built from the text.
+"""
 
 import re
-from itertools import islice
-from typing import Final
+from bisect import bisect_right
+from collections.abc import Iterator
+from itertools import accumulate, islice
+from typing import Final, TypeAlias
+
+Span: TypeAlias = tuple[int, int]
 
 MAX_PATTERN_CHARS: Final = 500
 _CONTEXT_CHARS: Final = 300
 """Characters of a passage before and after the text, at most."""
 _MAX_FOUND: Final = 20
 _MORE: Final = "[…]"
+_TOKEN: Final = re.compile(r"\S+")
 
 
 def find_passages(text: str, pattern: str) -> str:
@@ -18,10 +26,9 @@ def find_passages(text: str, pattern: str) -> str:
         text: The text of a page.
         pattern: The text to find, not empty.
     """
-    written = re.compile(r"\s++".join(map(re.escape, pattern.split())), re.IGNORECASE)
-    passages: list[tuple[int, int]] = []
-    for match in islice(written.finditer(text), _MAX_FOUND):
-        start, end = _word_start(text, match.start()), _word_end(text, match.end())
+    passages: list[Span] = []
+    for first, last in islice(_places(text, pattern), _MAX_FOUND):
+        start, end = _passage_start(text, first), _passage_end(text, last)
         if passages and start <= passages[-1][1]:
             passages[-1] = passages[-1][0], end
         else:
@@ -34,7 +41,20 @@ def find_passages(text: str, pattern: str) -> str:
     return " ".join([*before, f"\n{_MORE}\n".join(parts), *after])
 
 
-def _word_start(text: str, at: int) -> int:
+def _places(text: str, pattern: str) -> Iterator[Span]:
+    """Yields where the pattern is, without overlaps, from the beginning of its first token to the end of its last."""
+    spans = [match.span() for match in _TOKEN.finditer(text)]
+    tokens = [text[start:end].casefold() for start, end in spans]
+    plain, wanted = " ".join(tokens), " ".join(pattern.casefold().split())
+    starts = [*accumulate((len(token) + 1 for token in tokens), initial=0)]
+    at = plain.find(wanted)
+    while at >= 0:
+        first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(wanted) - 1))
+        yield spans[first][0], spans[last][1]
+        at = plain.find(wanted, at + len(wanted))
+
+
+def _passage_start(text: str, at: int) -> int:
     """Returns where the passage around this place begins, after a white space."""
     first = max(0, at - _CONTEXT_CHARS)
     if first == 0:
@@ -43,7 +63,7 @@ def _word_start(text: str, at: int) -> int:
     return first + space.end() if space else first
 
 
-def _word_end(text: str, at: int) -> int:
+def _passage_end(text: str, at: int) -> int:
     """Returns where the passage around this place ends, before a white space."""
     last = min(len(text), at + _CONTEXT_CHARS)
     if last == len(text):
