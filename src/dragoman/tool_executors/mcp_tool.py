@@ -14,6 +14,7 @@ from typing import Any, Final, NamedTuple
 from dragoman.core.messages import Tool
 from dragoman.mcp_client.result import McpResult, McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.text.json_cursor import load_json
 from dragoman.tool_executors.domains import is_admitted
 from dragoman.tool_executors.web_search import with_location
 from dragoman.vendor_tools.codec import string_argument
@@ -144,7 +145,7 @@ def _values(result: McpResult) -> list[object]:
     values = []
     for text in (result.structured, result.text):
         with contextlib.suppress(ValueError, RecursionError):
-            values.append(json.loads(text))
+            values.append(load_json(text))
     return values
 
 

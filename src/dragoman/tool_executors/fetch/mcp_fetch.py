@@ -6,13 +6,13 @@ The rules for URLs are those of any web fetch, and what the host's name means to
 resolves the name again and follows redirects by itself, so it has to refuse private addresses too.
 """
 
-import json
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from typing import Any, Final
 
 from dragoman.mcp_client.result import McpResult, McpServerError
+from dragoman.text.json_cursor import load_json
 from dragoman.tool_executors.config import WebFetchConfig
 from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
 from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
@@ -82,7 +82,7 @@ class McpFetch(PageFetch):
 def _fields(result: McpResult) -> Mapping[str, Any]:
     """Returns the structured content; the text is not parsed, because the page itself may be JSON."""
     try:
-        value = json.loads(result.structured or "{}")
+        value = load_json(result.structured or "{}")
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}

@@ -45,13 +45,13 @@ def _places(text: str, pattern: str) -> Iterator[Span]:
     """Yields where the pattern is, without overlaps, from the beginning of its first token to the end of its last."""
     spans = [match.span() for match in _TOKEN.finditer(text)]
     tokens = [text[start:end].casefold() for start, end in spans]
-    plain, wanted = " ".join(tokens), " ".join(pattern.casefold().split())
+    plain, needle = " ".join(tokens), " ".join(pattern.casefold().split())
     starts = [*accumulate((len(token) + 1 for token in tokens), initial=0)]
-    at = plain.find(wanted)
+    at = plain.find(needle)
     while at >= 0:
-        first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(wanted) - 1))
+        first, last = (bisect_right(starts, place) - 1 for place in (at, at + len(needle) - 1))
         yield spans[first][0], spans[last][1]
-        at = plain.find(wanted, at + len(wanted))
+        at = plain.find(needle, at + len(needle))
 
 
 def _passage_start(text: str, at: int) -> int:
