@@ -41,7 +41,7 @@ _KNOWN_ONLY: Final = " Only URLs that the user, a search result or another tool 
 _FINDS: Final = " With a pattern it returns only the passages of the page that contain it."
 _URL: Final = {"type": "string", "description": "The URL of the page."}
 _PATTERN: Final = {"type": "string", "description": "A text to find in the page. Leave it out to read the whole page."}
-_NOT_FOUND: Final = "The page does not contain this text."
+_NOT_FOUND: Final = "The page does not contain this text. Without a pattern, the whole page can be read."
 _MAX_ON_LOOP_CHARS: Final = 50_000
 """Characters up to which finding a text, or URLs, takes less than about 5 ms."""
 
