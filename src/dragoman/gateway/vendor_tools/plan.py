@@ -24,15 +24,9 @@ from dragoman.gateway.vendor_tools.deferral import declared_search, internal_sea
 from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec
+from dragoman.vendor_tools.executor import ToolExecutor, ToolServers
 from dragoman.vendor_tools.remote import ApprovedCall, function_name
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    ToolExecutor,
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    unavailable_message,
-)
+from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolRunResult, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
 Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
