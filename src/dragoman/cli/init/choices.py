@@ -1,0 +1,143 @@
+"""The models to choose from, best first: of servers, of files on this machine, to download, of Claude Code."""
+
+import re
+from collections.abc import Iterator
+from typing import Final, Literal, NamedTuple, TypeAlias
+
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.gguf import Shape
+from dragoman.backends.embedded.local.files import LocalModel
+from dragoman.catalog import models as catalog
+from dragoman.catalog.models import ModelProfile
+from dragoman.cli.init.machine import FoundServer, Machine
+from dragoman.core.errors import ConfigError, nearest, quote
+
+ChoiceKind: TypeAlias = Literal["server", "file", "download", "claude"]
+
+CLAUDE_MODEL: Final = "sonnet"
+_NOT_CHAT: Final = re.compile(r"(?i)embed|rerank|whisper|(?:^|[/_-])bge-|tts")
+"""Names of models that write no text."""
+_AGENT_BYTES: Final = 900_000_000
+"""Models in smaller files seldom write the calls of an agent."""
+_OVERHEAD: Final = 1.25
+"""Memory of a model, next to the size of its file."""
+_ORIGINS: Final = {
+    "pulled": "downloaded",
+    "ollama": "Ollama's file",
+    "lmstudio": "LM Studio's file",
+    "huggingface": "in the Hugging Face cache",
+}
+
+
+class ModelChoice(NamedTuple):
+    """A model that agents can use."""
+
+    kind: ChoiceKind
+    name: str
+    """The model as requests name it."""
+    about: str
+    """For the user: where it is, its size, its use."""
+    server: FoundServer | None = None
+    setting: str = ""
+    """Value of `embedded.model`."""
+    shape: Shape | None = None
+    """Sizes in the file's header."""
+    size_bytes: int = 0
+
+    @property
+    def is_embedded(self) -> bool:
+        """Whether Dragoman runs it itself."""
+        return self.kind in ("file", "download")
+
+
+def list_choices(machine: Machine) -> list[ModelChoice]:
+    """Returns the models, the default first."""
+    files = [choice for model in machine.files if (choice := _file_choice(model, machine.memory_bytes))]
+    suitable = [choice for choice in files if is_agent_model(choice) and _fits(choice, machine.memory_bytes)]
+    suitable.sort(key=lambda choice: -choice.size_bytes)
+    downloads = list(_downloads(machine, [choice.name for choice in files]))
+    larger = [choice for choice in downloads if is_agent_model(choice)] if not suitable else []
+    others = sorted((choice for choice in files if choice not in suitable), key=lambda choice: choice.size_bytes)
+    small = [choice for choice in downloads if not is_agent_model(choice)]
+    claude = [
+        ModelChoice("claude", CLAUDE_MODEL, "Claude Code's own models, with your login; also for other agents")
+    ] * machine.has_claude_login
+    return [*_server_choices(machine), *suitable, *larger, *others, *small, *claude]
+
+
+def find_choice(name: str, choices: list[ModelChoice]) -> ModelChoice:
+    """Returns the model with this name; of several, the first.
+
+    Raises: ConfigError: there is none; the message suggests the nearest.
+    """
+    for choice in choices:
+        if name in (choice.name, f"{choice.server.name}/{choice.name}" if choice.server else ""):
+            return choice
+    for row in catalog.models():
+        if name.lower() in (row.name, *row.aliases):
+            here = next((choice for choice in choices if choice.name == row.name), None)
+            return here or _download_choice(row)
+    names = [choice.name for choice in choices] + [row.name for row in catalog.models()]
+    raise ConfigError(f"unknown model {quote(name)}{nearest(name, names)}; expected one of {', '.join(names)}")
+
+
+def is_agent_model(choice: ModelChoice) -> bool:
+    """Whether the model is of use to an agent, as far as its catalogue row or its size tells."""
+    row = _row(choice.name)
+    if row is not None:
+        return row.agents
+    return not choice.is_embedded or choice.size_bytes >= _AGENT_BYTES
+
+
+def served_on_request(machine: Machine) -> list[str]:
+    """Returns the models that cannot be named in the settings, and are served with the embedded model."""
+    return [model.id for model in machine.files if not _setting(model)]
+
+
+def _server_choices(machine: Machine) -> Iterator[ModelChoice]:
+    for server in machine.servers:
+        for model in server.models:
+            if not _NOT_CHAT.search(model):
+                yield ModelChoice("server", model, server.title, server)
+
+
+def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice | None:
+    setting = _setting(model)
+    if not setting:
+        return None
+    row = _row(model.id)
+    name = row.name if row and model.origin == "pulled" else model.path.stem
+    about = f"{weights.format_size(model.size_bytes)}, {_ORIGINS.get(model.origin, 'on this machine')}"
+    choice = ModelChoice("file", name, about, None, setting, model.shape, model.size_bytes)
+    if not is_agent_model(choice):
+        return choice._replace(about=f"{about}; small, to try things out")
+    return choice if _fits(choice, memory_bytes) else choice._replace(about=f"{about}; more than the memory available")
+
+
+def _setting(model: LocalModel) -> str:
+    """Returns the value of `embedded.model` for this model; "" if there is none, as for Ollama's files."""
+    if model.origin == "pulled" and _row(model.id):
+        return model.id
+    return str(model.path) if model.path.suffix == ".gguf" else ""
+
+
+def _downloads(machine: Machine, here: list[str]) -> Iterator[ModelChoice]:
+    """Yields the smallest model for agents that fits into memory, and the default model."""
+    agents = [_download_choice(row) for row in catalog.models() if row.agents and row.name not in here]
+    yield from [choice for choice in agents if _fits(choice, machine.memory_bytes)][:1]
+    if catalog.default().name not in here:
+        yield _download_choice(catalog.default())
+
+
+def _download_choice(row: ModelProfile) -> ModelChoice:
+    use = "" if row.agents else "; small, to try things out"
+    about = f"{weights.format_size(row.size_bytes)} to download{use}"
+    return ModelChoice("download", row.name, about, None, row.name, None, row.size_bytes)
+
+
+def _row(name: str) -> ModelProfile | None:
+    return next((row for row in catalog.models() if row.name == name), None)
+
+
+def _fits(choice: ModelChoice, memory_bytes: int | None) -> bool:
+    return memory_bytes is None or choice.size_bytes * _OVERHEAD <= memory_bytes

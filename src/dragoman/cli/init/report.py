@@ -1,0 +1,147 @@
+"""Texts of `dragoman init`: what was found, and the next steps."""
+
+import shlex
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
+
+from dragoman import agents, extras
+from dragoman.backends.embedded import weights
+from dragoman.cli.init.choices import ModelChoice, is_agent_model, served_on_request
+from dragoman.cli.init.machine import FoundServer, Machine
+from dragoman.config import Config
+
+_MAX_MODELS: Final = 4
+_NO_SERVER: Final = "none at the usual ports (LM Studio, Ollama, llama-server, vLLM and others)"
+_NO_MODELS: Final = "none (looked for those of Dragoman, Ollama, LM Studio and the Hugging Face cache)"
+
+
+class NextStep(NamedTuple):
+    """A command to run next."""
+
+    command: str
+    purpose: str
+
+
+def found_lines(machine: Machine) -> list[str]:
+    """Returns what was found, for the user."""
+    rows = [("model servers", line) for line in _server_lines(machine)]
+    rows.append(
+        ("models", _shortened([_file_text(model.id, model.size_bytes) for model in machine.files]) or _NO_MODELS)
+    )
+    titles = [agents.get(name).title for name in machine.agents]
+    rows.append(("agents", ", ".join(titles) or "none"))
+    if machine.gateway_url:
+        rows.append(("gateway", f"running at {machine.gateway_url}; it gets new settings when it is restarted"))
+    lines, before = ["Found on this machine:"], ""
+    for head, text in rows:
+        lines.append(f"  {'' if head == before else head:14} {text}")
+        before = head
+    return lines
+
+
+def choice_line(choice: ModelChoice, width: int) -> str:
+    """Returns a model of the list to choose from."""
+    return f"{choice.name:{width}}  {choice.about}"
+
+
+def notes(machine: Machine, choice: ModelChoice) -> list[str]:
+    """Returns what the user should know about the settings, as sentences."""
+    lines = []
+    if "server" in machine.missing_extras:
+        command = extras.install_command("server")
+        lines.append(f"Model servers were not looked for, which needs more than is installed: {command}")
+    for server in machine.servers:
+        if server.requires_key:
+            lines.append(f"{server.title} at {server.config.url} requires an API key, so it is off in the settings.")
+    on_request = served_on_request(machine)
+    if on_request and choice.is_embedded:
+        lines.append(f"Also served, loaded on request: {_shortened(on_request)}.")
+    if not is_agent_model(choice):
+        lines.append(f"{choice.name} is too small for agents; a larger one: dragoman pull qwen2.5-coder-1.5b")
+    return lines
+
+
+def next_steps(
+    machine: Machine, choice: ModelChoice, config: Config, config_option: Sequence[str], *, is_running: bool
+) -> list[NextStep]:
+    """Returns what to do with the settings.
+
+    Args:
+        machine: what was found.
+        choice: the model that agents use.
+        config: the settings that were written.
+        config_option: `--config` and the file, if commands would not find it otherwise.
+        is_running: whether a service runs the gateway already.
+    """
+
+    def line(*arguments: str) -> str:
+        return shlex.join(["dragoman", *arguments, *config_option])
+
+    missing = [each for each in ("server", "embedded") if each in machine.missing_extras]
+    needed = [each for each in missing if each == "server" or choice.is_embedded]
+    steps = [NextStep(extras.install_command(*needed), "install what these settings need")] if needed else []
+    if choice.kind == "download":
+        size = weights.format_size(choice.size_bytes)
+        steps.append(NextStep(shlex.join(["dragoman", "pull", choice.name]), f"download the model ({size})"))
+    for key in sorted({server.api_key_env for server in config.upstreams.values() if server.api_key_env}):
+        steps.append(NextStep(f"export {key}=…", "set the API key in each shell that starts the gateway"))
+    if not is_running:
+        restart = "restart the gateway: end the running one first" if machine.gateway_url else "start the gateway"
+        steps.append(NextStep(line("serve"), restart))
+    model = _model_option(machine, choice)
+    for name in machine.agents:
+        if not (name == "claude" and choice.kind == "claude"):
+            steps.append(NextStep(line("run", name, *model), f"start {agents.get(name).title} on {choice.name}"))
+    if not machine.agents:
+        first = agents.get("claude")
+        steps.append(NextStep(first.install, f"install an agent, such as {first.title}"))
+        steps.append(NextStep(line("run", "claude", *model), f"start it on {choice.name}"))
+    steps.append(NextStep(line("chat", *model), f"talk with {choice.name}"))
+    return steps
+
+
+def format_steps(steps: Sequence[NextStep], width: int) -> Iterator[str]:
+    """Yields the steps in two columns, or one below the other where a command is too long.
+
+    Args:
+        steps: the steps.
+        width: columns of the terminal.
+    """
+    longest = max(len(step.command) for step in steps)
+    purpose = max(len(step.purpose) for step in steps)
+    for step in steps:
+        if longest + purpose + 4 <= width:
+            yield f"  {step.command:{longest}}  {step.purpose}"
+        else:
+            yield f"  {step.command}"
+            yield f"      {step.purpose}"
+
+
+def _model_option(machine: Machine, choice: ModelChoice) -> tuple[str, ...]:
+    """Returns `--model` and the model, where `dragoman run` could select another one.
+
+    A file that is not in the catalogue is selected by the settings only.
+    """
+    others = sum(len(server.models) for server in machine.servers) + len(machine.files)
+    is_by_settings = choice.kind == "file" and choice.setting != choice.name and not machine.servers
+    return () if is_by_settings or (others <= 1 and choice.kind != "claude") else ("--model", choice.name)
+
+
+def _server_lines(machine: Machine) -> list[str]:
+    if "server" in machine.missing_extras:
+        return ["not looked for"]
+    return [_server_line(server) for server in machine.servers] or [_NO_SERVER]
+
+
+def _server_line(server: FoundServer) -> str:
+    models = _shortened(server.models) or "no model is loaded"
+    return f"{server.title} at {server.config.url}: {'requires an API key' if server.requires_key else models}"
+
+
+def _file_text(name: str, size_bytes: int) -> str:
+    return f"{name} ({weights.format_size(size_bytes)})"
+
+
+def _shortened(items: Sequence[str]) -> str:
+    more = f" and {len(items) - _MAX_MODELS} more" if len(items) > _MAX_MODELS else ""
+    return ", ".join(items[:_MAX_MODELS]) + more
