@@ -1,6 +1,7 @@
 """Writes files completely or not at all, and never over an existing one without keeping that."""
 
 import contextlib
+import errno
 import os
 import shutil
 import tempfile
@@ -25,7 +26,7 @@ def write_file(path: Path, text: str, *, replace: bool = False) -> Path | None:
     path = path.resolve() if path.is_symlink() else path
     part: Path | None = None
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _create_folder(path.parent)
         handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
         part = Path(name)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
@@ -54,7 +55,7 @@ def append_line(path: Path, line: str) -> None:
     Raises: ConfigError: the file cannot be written.
     """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _create_folder(path.parent)
         with path.open("ab+") as file:
             file.seek(0, os.SEEK_END)
             is_open = False
@@ -64,6 +65,13 @@ def append_line(path: Path, line: str) -> None:
             file.write(("\n" if is_open else "").encode() + f"{line}\n".encode())
     except OSError as error:
         raise ConfigError(f"cannot write {path}: {(error.strerror or str(error)).lower()}") from None
+
+
+def _create_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR)) from None
 
 
 def _move_to_new(part: Path, path: Path) -> None:

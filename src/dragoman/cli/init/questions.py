@@ -69,7 +69,7 @@ class Questions:
         if len(lines) > shown:
             self._show(f"      and {len(lines) - shown} more; type a name: {', '.join(names[shown:])}")
         while True:
-            answer = self._ask(f"Number or name [1, {names[0]}]: ")
+            answer = self._ask("Number or name [1]: ")
             if not answer:
                 return 0
             if answer.isdecimal() and 1 <= int(answer) <= len(lines):

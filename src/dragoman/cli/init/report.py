@@ -6,6 +6,7 @@ from typing import Final, NamedTuple
 
 from dragoman import agents, extras
 from dragoman.backends.embedded import weights
+from dragoman.catalog import models as catalog
 from dragoman.cli.init.choices import ModelChoice, is_agent_model, served_on_request
 from dragoman.cli.init.machine import FoundServer, Machine
 from dragoman.config import Config
@@ -57,7 +58,8 @@ def notes(machine: Machine, choice: ModelChoice) -> list[str]:
     if on_request and choice.is_embedded:
         lines.append(f"Also served, loaded on request: {_shortened(on_request)}.")
     if not is_agent_model(choice):
-        lines.append(f"{choice.name} is too small for agents; a larger one: dragoman pull qwen2.5-coder-1.5b")
+        larger = next(row for row in catalog.models() if row.agents).name
+        lines.append(f"{choice.name} is too small for agents; for them: dragoman init --force --model {larger}")
     return lines
 
 
@@ -86,8 +88,9 @@ def next_steps(
     for key in sorted({server.api_key_env for server in config.upstreams.values() if server.api_key_env}):
         steps.append(NextStep(f"export {key}=…", "set the API key in each shell that starts the gateway"))
     if not is_running:
-        restart = "restart the gateway: end the running one first" if machine.gateway_url else "start the gateway"
-        steps.append(NextStep(line("serve"), restart))
+        start = "start the gateway for other programs; the commands below start one themselves"
+        restart = "restart the gateway, after you have stopped the running one"
+        steps.append(NextStep(line("serve"), restart if machine.gateway_url else start))
     model = _model_option(machine, choice)
     for name in machine.agents:
         if not (name == "claude" and choice.kind == "claude"):

@@ -171,7 +171,7 @@ class Setup:
             if self._args.service:
                 self._show("no service was written: this system has neither systemd nor launchd")
             return False
-        question = "Start the gateway at each login, as a service of your own?"
+        question = f"Start the gateway at each login? This writes a {service.title} service: {service.path}"
         if not (self._args.service or self._questions.confirm(question, default=False)):
             return False
         try:
@@ -186,8 +186,8 @@ class Setup:
         return self._start_service(service)
 
     def _start_service(self, service: Service) -> bool:
-        self._show(f"it is started by: {service.enable_line}")
-        if not self._questions.confirm("Run this now?", default=False):
+        self._show(f"to start it now and at each login: {service.enable_line}")
+        if not self._questions.confirm("Run these commands now?", default=False):
             return False
         for command in service.enable:
             done = subprocess.run(command, check=False)
