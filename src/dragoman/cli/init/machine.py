@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Sequence
 from typing import Final, NamedTuple
+from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from dragoman.catalog import servers
 from dragoman.cli._common import listed_models
 from dragoman.cli.doctor import local
 from dragoman.cli.doctor.gateway import port_finding
+from dragoman.cli.run.preface import is_local
 from dragoman.cli.run.select_model import NEARBY, find_running_gateway, with_local_servers
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 
@@ -117,7 +119,7 @@ async def _gateway_url(config: settings.Config) -> str:
 
 
 async def _servers(config: settings.Config, upstream: HttpConfig | None) -> tuple[FoundServer, ...]:
-    named = [await _identified(upstream)] if upstream else []
+    named = [await _identified(upstream, config.server.port)] if upstream else []
     discovered = (await with_local_servers(config)).upstreams
     urls = [server.config.url.rstrip("/") for server in named]
     others = await asyncio.gather(
@@ -133,8 +135,8 @@ def _with_unique_names(found: Sequence[FoundServer]) -> tuple[FoundServer, ...]:
     return tuple(server._replace(name=name) for server, name in zip(found, names, strict=True))
 
 
-async def _identified(upstream: HttpConfig) -> FoundServer:
-    """Returns the server that the user names."""
+async def _identified(upstream: HttpConfig, port: int) -> FoundServer:
+    """Returns the server that the user names; `port` is the gateway's own."""
     from dragoman.backends.probe.connect import open_connection
     from dragoman.backends.probe.server_info import ServerInfo
 
@@ -143,6 +145,8 @@ async def _identified(upstream: HttpConfig) -> FoundServer:
         raise BackendUnavailableError(f"nothing answers at {upstream.url}; start the server, or correct --upstream")
     async with open_connection(upstream, os.environ) as connection:
         provider = await ServerInfo(connection, upstream.url).find_provider()
+    if provider == servers.get("dragoman") and urlsplit(upstream.url).port == port and is_local(upstream):
+        raise ConfigError(f"{upstream.url} is this gateway itself; name the server that it should ask: --upstream URL")
     name = provider.name if provider else "upstream"
     config = replace(upstream, provider=provider.name if provider else "")
     return FoundServer(name, provider.title if provider else upstream.url, config, _printable(models))

@@ -107,14 +107,18 @@ async def _measure_embedded(choice: ModelChoice, line: ProgressLine) -> Measurem
 
 async def _measure_server(server: FoundServer, model: str, line: ProgressLine) -> Measurement:
     """Measures the speed, then probes the tool mode, and stores that for the gateway."""
-    from dragoman.backends.probe import probe
+    from dragoman.backends.probe import DECISIVE_CHECKS, probe
     from dragoman.backends.probe.cache import store
 
     with line.showing(f"measuring how fast {model} reads"), line.counting_seconds():
         speed = await reading_speed(server.config, model)
         try:
             report = await probe(
-                server.config, os.environ, model, report_progress=lambda what: line.print(f"testing {model}: {what}")
+                server.config,
+                os.environ,
+                model,
+                check_names=DECISIVE_CHECKS,
+                report_progress=lambda what: line.print(f"testing {model}: {what}"),
             )
         except DragomanError as error:
             return Measurement(model, speed, problem=error.message)

@@ -2,6 +2,7 @@
 
 import shlex
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Final, NamedTuple
 
 from dragoman import agents, extras
@@ -12,6 +13,7 @@ from dragoman.cli.init.machine import FoundServer, Machine
 from dragoman.config import Config
 
 _MAX_MODELS: Final = 4
+_AGENT_WINDOW: Final = 32_768
 _NO_SERVER: Final = "none at the usual ports (LM Studio, Ollama, llama-server, vLLM and others)"
 _NO_MODELS: Final = "none (looked for those of Dragoman, Ollama, LM Studio and the Hugging Face cache)"
 
@@ -40,6 +42,14 @@ def found_lines(machine: Machine) -> list[str]:
     return lines
 
 
+def short_path(path: Path) -> str:
+    """Returns the path with `~` for the home folder."""
+    try:
+        return f"~/{path.relative_to(Path.home()).as_posix()}"
+    except ValueError:
+        return str(path)
+
+
 def choice_line(choice: ModelChoice, width: int) -> str:
     """Returns a model of the list to choose from."""
     return f"{choice.name:{width}}  {choice.about}"
@@ -54,6 +64,7 @@ def notes(machine: Machine, choice: ModelChoice) -> list[str]:
     for server in machine.servers:
         if server.requires_key:
             lines.append(f"{server.title} at {server.config.url} requires an API key, so it is off in the settings.")
+    lines += _context_note(choice)
     on_request = served_on_request(machine)
     if on_request and choice.is_embedded:
         lines.append(f"Also served, loaded on request: {_shortened(on_request)}.")
@@ -118,6 +129,20 @@ def format_steps(steps: Sequence[NextStep], width: int) -> Iterator[str]:
         else:
             yield f"  {step.command}"
             yield f"      {step.purpose}"
+
+
+def _context_note(choice: ModelChoice) -> list[str]:
+    """Returns a note if the server cuts prompts that exceed a context window too small for agents."""
+    config = choice.server.config if choice.server else None
+    if config is None or config.provider != "ollama" or config.context_window >= _AGENT_WINDOW:
+        return []
+    size = (
+        f"a context window of {config.context_window:,} tokens" if config.context_window else "a small context window"
+    )
+    return [
+        f"Ollama may run {choice.name} with {size}, and cuts longer prompts without an error; for agents, start it by: "
+        f"OLLAMA_CONTEXT_LENGTH={_AGENT_WINDOW} ollama serve"
+    ]
 
 
 def _model_option(machine: Machine, choice: ModelChoice) -> tuple[str, ...]:

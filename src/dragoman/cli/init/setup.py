@@ -79,8 +79,9 @@ class Setup:
         choices = list_choices(machine)
         choice = self._choose(choices)
         choice = self._download(choice, machine)
-        choice = self._with_context_window(choice)
         measured = self._measure(choice, machine)
+        if measured.tokens_per_s:
+            choice = self._with_context_window(choice)
         local = next((each for each in choices if each.is_embedded), None)
         text = format_tables(settings_tables(machine, choice, local, measured), self._config_option)
         config = check_settings(text)
@@ -89,7 +90,7 @@ class Setup:
         self._show("")
         for line in text.splitlines():
             self._show(f"  {line}" if line else "")
-        if not self._questions.confirm(f"Write these settings to {self._path}?", default=True):
+        if not self._questions.confirm(f"Write these settings to {report.short_path(self._path)}?", default=True):
             self._show("nothing was written")
             return 0
         copy = write_file(self._path, text, replace=self._args.force)
@@ -171,7 +172,7 @@ class Setup:
             if self._args.service:
                 self._show("no service was written: this system has neither systemd nor launchd")
             return False
-        question = f"Start the gateway at each login? This writes a {service.title} service: {service.path}"
+        question = f"Start the gateway at each login, by a {service.title} service ({report.short_path(service.path)})?"
         if not (self._args.service or self._questions.confirm(question, default=False)):
             return False
         try:
@@ -204,7 +205,9 @@ class Setup:
         if "terminal" in machine.missing_extras:
             self._show(f"\nshell completion needs more than is installed: {extras.install_command('terminal')}")
             return
-        question = f"Complete `dragoman` at Tab in {completion.shell}, by a line in {completion.path}?"
+        question = (
+            f"Complete `dragoman` at Tab in {completion.shell}, by a line in {report.short_path(completion.path)}?"
+        )
         if not self._questions.confirm(question, default=False):
             return
         try:
@@ -285,4 +288,4 @@ def _measure_question(choice: ModelChoice) -> str:
     if choice.server is None:
         return f"Measure how fast {choice.name} reads here (it is loaded for a moment)?"
     place = f"{choice.name} of {choice.server.title}"
-    return f"Test {place} with about thirty short requests (a minute or two)? They show its speed and its tool calls."
+    return f"Test the speed and the tool calls of {place}, with about ten short requests?"

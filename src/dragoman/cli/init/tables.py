@@ -74,8 +74,9 @@ def _server_table(machine: Machine) -> SettingsTable:
     default = settings.Config().server.port
     if machine.port == default:
         return SettingsTable("server", {"port": default}, ("The gateway.",), False)
-    reason = "set by DRAGOMAN_SERVER_PORT" if "DRAGOMAN_SERVER_PORT" in os.environ else "another program uses"
-    return SettingsTable("server", {"port": machine.port}, (f"The gateway; {reason} {default}.",))
+    is_set = "DRAGOMAN_SERVER_PORT" in os.environ
+    reason = "the port is that of DRAGOMAN_SERVER_PORT" if is_set else f"another program uses port {default}"
+    return SettingsTable("server", {"port": machine.port}, (f"The gateway; {reason}.",))
 
 
 def _upstream_table(server: FoundServer) -> SettingsTable:

@@ -52,14 +52,14 @@ def turned_on(text: str) -> str:
 
 
 @pytest.mark.parametrize("found", SERVERS)
-@pytest.mark.parametrize("measured", [NOT_MEASURED, SLOW, FAST], ids=["unmeasured", "slow", "fast"])
+@pytest.mark.parametrize("measured", [NOT_MEASURED, SLOW], ids=["unmeasured", "slow"])
 def test_settings_are_valid_in_each_combination(found: str, measured: Measurement, tmp_path: Path) -> None:
     files = (file(tmp_path, "qwen3-4b"), file(tmp_path, 'od"d\\name', 5_000_000))
-    tried = 0
-    for held, agents, login, port, memory in itertools.product(
-        ((), files), ((), ("claude", "codex", "hermes")), (False, True), (8484, 8490), (None, 0, 3_000_000_000)
+    tried = set()
+    for held, agents, (login, port) in itertools.product(
+        ((), files), ((), ("claude", "codex")), ((False, 8484), (True, 8490))
     ):
-        machine = Machine(SERVERS[found], held, agents, login, "", port, memory)
+        machine = Machine(SERVERS[found], held, agents, login, "", port)
         for choice in list_choices(machine):
             text = written(machine, choice, measured)
             config = check_settings(text)
@@ -68,8 +68,8 @@ def test_settings_are_valid_in_each_combination(found: str, measured: Measuremen
             assert set(config.upstreams) == {server.name for server in machine.servers if not server.requires_key}
             assert not choice.is_embedded or config.embedded.model == choice.setting
             check_settings(turned_on(text))
-            tried += 1
-    assert tried > 50
+            tried.add(choice.kind)
+    assert tried >= {"file", "download", "claude"}
 
 
 def test_each_setting_is_below_its_description(tmp_path: Path) -> None:
