@@ -53,7 +53,7 @@ class ModelChoice(NamedTuple):
 def list_choices(machine: Machine) -> list[ModelChoice]:
     """Returns the models, the default first."""
     files = [choice for model in machine.files if (choice := _file_choice(model, machine.memory_bytes))]
-    suitable = [choice for choice in files if is_agent_model(choice) and _fits(choice, machine.memory_bytes)]
+    suitable = [choice for choice in files if is_agent_model(choice) and _is_small_enough(choice, machine.memory_bytes)]
     suitable.sort(key=lambda choice: -choice.size_bytes)
     downloads = list(_downloads(machine, [choice.name for choice in files]))
     larger = [choice for choice in downloads if is_agent_model(choice)] if not suitable else []
@@ -111,7 +111,11 @@ def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice | N
     choice = ModelChoice("file", name, about, None, setting, model.shape, model.size_bytes)
     if not is_agent_model(choice):
         return choice._replace(about=f"{about}; small, to try things out")
-    return choice if _fits(choice, memory_bytes) else choice._replace(about=f"{about}; more than the memory available")
+    return (
+        choice
+        if _is_small_enough(choice, memory_bytes)
+        else choice._replace(about=f"{about}; more than the memory available")
+    )
 
 
 def _setting(model: LocalModel) -> str:
@@ -124,7 +128,7 @@ def _setting(model: LocalModel) -> str:
 def _downloads(machine: Machine, here: list[str]) -> Iterator[ModelChoice]:
     """Yields the smallest model for agents that fits into memory, and the default model."""
     agents = [_download_choice(row) for row in catalog.models() if row.agents and row.name not in here]
-    yield from [choice for choice in agents if _fits(choice, machine.memory_bytes)][:1]
+    yield from [choice for choice in agents if _is_small_enough(choice, machine.memory_bytes)][:1]
     if catalog.default().name not in here:
         yield _download_choice(catalog.default())
 
@@ -139,5 +143,5 @@ def _row(name: str) -> ModelProfile | None:
     return next((row for row in catalog.models() if row.name == name), None)
 
 
-def _fits(choice: ModelChoice, memory_bytes: int | None) -> bool:
+def _is_small_enough(choice: ModelChoice, memory_bytes: int | None) -> bool:
     return memory_bytes is None or choice.size_bytes * _OVERHEAD <= memory_bytes

@@ -49,14 +49,14 @@ class Questions:
                 return answer[0] == "y"
             self._show(f"type y for yes, n for no, or Enter for {'yes' if default else 'no'}")
 
-    def choose(self, question: str, lines: Sequence[str], names: Sequence[str], shown: int) -> int:
+    def choose(self, question: str, lines: Sequence[str], names: Sequence[str], max_shown: int) -> int:
         """Returns the index of the chosen line; the default is the first.
 
         Args:
             question: the question.
             lines: a text for each choice.
             names: the name of each choice, which can be typed too.
-            shown: maximum number of lines to print.
+            max_shown: maximum number of lines to print.
 
         Raises: KeyboardInterrupt: the user ended the command.
         """
@@ -64,10 +64,10 @@ class Questions:
             return 0
         self._show("")
         self._show(question)
-        for number, line in enumerate(lines[:shown], 1):
+        for number, line in enumerate(lines[:max_shown], 1):
             self._show(f"  {number:2}  {line}")
-        if len(lines) > shown:
-            self._show(f"      and {len(lines) - shown} more; type a name: {', '.join(names[shown:])}")
+        if len(lines) > max_shown:
+            self._show(f"      and {len(lines) - max_shown} more; type a name: {', '.join(names[max_shown:])}")
         while True:
             answer = self._ask("Number or name [1]: ")
             if not answer:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 LABEL: Final = "local.dragoman"
-_KEPT: Final = ("DRAGOMAN_HOME", "HF_HOME", "HF_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME")
+_FORWARDED: Final = ("DRAGOMAN_HOME", "HF_HOME", "HF_HUB_CACHE", "OLLAMA_MODELS", "XDG_CACHE_HOME")
 """Variables that say where models are, which a service does not get from the shell."""
 _SYSTEM_FOLDERS: Final = ("/usr/local/bin", "/usr/bin", "/bin")
 _UNIT: Final = """\
@@ -99,7 +99,7 @@ def systemd_service(command: Sequence[str], programs: Sequence[str], environ: Ma
         home: the user's home folder.
     """
     base = Path(environ.get("XDG_CONFIG_HOME") or home / ".config")
-    variables = {"PATH": _search_path(command, programs, home), **_kept(environ)}
+    variables = {"PATH": _search_path(command, programs, home), **_forwarded(environ)}
     keys = base / "dragoman" / "environment"
     lines = [f"Environment={_systemd_word(f'{name}={value}')}" for name, value in variables.items()]
     lines += ["# API keys, one a line, such as VLLM_API_KEY=…", f"EnvironmentFile=-{_specifiers(str(keys))}", ""]
@@ -112,7 +112,14 @@ def systemd_service(command: Sequence[str], programs: Sequence[str], environ: Ma
 
 
 def launchd_service(command: Sequence[str], programs: Sequence[str], environ: Mapping[str, str], home: Path) -> Service:
-    """Returns the launchd agent. Arguments as `systemd_service`."""
+    """Returns the launchd agent.
+
+    Args:
+        command: the command that starts the gateway.
+        programs: programs that the gateway starts.
+        environ: the user's variables.
+        home: the user's home folder.
+    """
     path = home / "Library" / "LaunchAgents" / f"{LABEL}.plist"
     log = str(home / "Library" / "Logs" / "dragoman.log")
     search_path = _search_path(command, programs, home, "/opt/homebrew/bin")
@@ -120,7 +127,7 @@ def launchd_service(command: Sequence[str], programs: Sequence[str], environ: Ma
         {
             "Label": LABEL,
             "ProgramArguments": list(command),
-            "EnvironmentVariables": {"PATH": search_path, **_kept(environ)},
+            "EnvironmentVariables": {"PATH": search_path, **_forwarded(environ)},
             "RunAtLoad": True,
             "KeepAlive": {"SuccessfulExit": False},
             "ThrottleInterval": 10,
@@ -142,8 +149,8 @@ def _search_path(command: Sequence[str], programs: Sequence[str], home: Path, *m
     return os.pathsep.join(dict.fromkeys([*folders, str(home / ".local" / "bin"), *more, *_SYSTEM_FOLDERS]))
 
 
-def _kept(environ: Mapping[str, str]) -> dict[str, str]:
-    return {name: environ[name] for name in _KEPT if environ.get(name)}
+def _forwarded(environ: Mapping[str, str]) -> dict[str, str]:
+    return {name: environ[name] for name in _FORWARDED if environ.get(name)}
 
 
 def _systemd_word(text: str) -> str:
