@@ -1,5 +1,6 @@
 """`dragoman init`: at a real terminal, in a pipe and without questions; `dragoman serve` accepts what it writes."""
 
+import itertools
 import json
 import os
 import shutil
@@ -14,12 +15,22 @@ from typing import Any
 import pytest
 from bench.terminal import Terminal
 
+from dragoman.backends.probe import discover
+from dragoman.cli.init import report
+from dragoman.cli.init.choices import find_choice, list_choices
+from dragoman.cli.init.machine import Machine, examine_machine
+from dragoman.cli.init.measure import with_context_window
+from dragoman.cli.init.settings_text import check_settings, format_tables
+from dragoman.cli.init.tables import settings_tables
+from dragoman.config import load
 from support.base_environment import dragoman
 from support.gateway import DEADLINE_S, environment, link_weights
 from support.gateway import run as run_command
+from support.gguf_files import WHOLE, gguf
 from support.scripted_backend import in_thread, plain
 from support.servers.real import llama
 from support.source_path import SOURCES
+from support.stub_servers import NOTHING_HERE, Answer, models, odd, refused
 
 at_terminal = pytest.mark.skipif(sys.platform == "win32", reason="needs a POSIX pseudo-terminal")
 
@@ -113,9 +124,7 @@ def test_yes_writes_settings_without_questions(home: Path) -> None:
     assert found["upstreams"]["dragoman"]["url"] == f"{url}/v1"
     assert "embedded" not in found
     assert "agents         Codex" in done.stdout
-    assert "dragoman run codex --model m  start Codex on m" in " ".join(done.stdout.split()).replace(
-        "m start", "m  start"
-    )
+    assert "dragoman run codex --model m Codex on m" in " ".join(done.stdout.split())
     assert written_files(home) == [".config/dragoman/config.toml"]
 
 
@@ -211,6 +220,68 @@ def test_base_install_writes_settings_and_names_missing_extras(tmp_path: Path) -
     assert tomllib.loads((tmp_path / "config.toml").read_text())["embedded"]
 
 
+# What is found
+
+
+async def found(monkeypatch: pytest.MonkeyPatch, home: Path, *urls: str) -> Machine:
+    """What is found with model servers at these URLs."""
+    monkeypatch.setattr(discover, "default_ports", lambda: [int(url.rpartition(":")[2]) for url in urls])
+    for patience in ("CONNECT_TIMEOUT_S", "IDENTIFY_TIMEOUT_S"):
+        monkeypatch.setattr(discover, patience, DEADLINE_S)
+    for name, value in variables(home).items():
+        monkeypatch.setenv(name, value)
+    config, _ = load(None, {}, {"server.port": 0})
+    return await examine_machine(config, None)
+
+
+def ollama(path: str, body: dict[str, Any]) -> Answer:
+    """An Ollama server with a model that is loaded with the default context window."""
+    if path == "/api/version":
+        return Answer('{"version": "0.30.1"}')
+    if path == "/api/ps":
+        return Answer('{"models": [{"name": "llama3.2:3b", "context_length": 4096}]}')
+    return models("llama3.2:3b") if path == "/v1/models" else NOTHING_HERE
+
+
+def locked(path: str, body: dict[str, Any]) -> Answer:
+    """The same server behind a proxy that requires a key for its API."""
+    return refused("no key", 401) if path.startswith("/v1") else ollama(path, body)
+
+
+async def test_server_that_requires_a_key_is_off_in_the_settings(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    async with odd(locked) as server:
+        machine = await found(monkeypatch, home, server.url)
+    assert [(each.title, each.models, each.requires_key) for each in machine.servers] == [("Ollama", (), True)]
+    choice = list_choices(machine)[0]
+    text = format_tables(settings_tables(machine, choice))
+    assert "#[upstreams.ollama]" in text
+    assert check_settings(text).upstreams == {}
+    assert any("requires an API key" in note for note in report.notes(machine, choice))
+
+
+async def test_context_window_of_ollama_is_written(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    async with odd(ollama) as server:
+        machine = await found(monkeypatch, home, server.url)
+        choice = list_choices(machine)[0]
+        assert choice.server
+        choice = choice._replace(server=await with_context_window(choice.server, choice.name))
+    config = check_settings(format_tables(settings_tables(machine, choice)))
+    assert config.upstreams["ollama"].context_window == 4096
+    (note,) = [note for note in report.notes(machine, choice) if "OLLAMA_CONTEXT_LENGTH=32768 ollama serve" in note]
+    assert "a context window of 4,096 tokens" in note
+
+
+async def test_models_of_other_programs_are_found(monkeypatch: pytest.MonkeyPatch, home: Path) -> None:
+    folder = home / ".lmstudio" / "models" / "owner" / "repository"
+    folder.mkdir(parents=True)
+    (folder / "tiny-q4.gguf").write_bytes(gguf(WHOLE))
+    (folder / "broken.gguf").write_bytes(b"GGUF")
+    machine = await found(monkeypatch, home)
+    assert [model.id for model in machine.files] == ["smollm2-135m", "tiny-q4"]
+    tiny = find_choice("tiny-q4", list_choices(machine))
+    assert check_settings(format_tables(settings_tables(machine, tiny))).embedded.model == str(folder / "tiny-q4.gguf")
+
+
 # At a terminal
 
 
@@ -230,11 +301,11 @@ def test_newcomer_accepts_defaults_on_a_real_server(home: Path) -> None:
         assert "tool calls work best in mode" in opened.text
         opened.type("\r")
         opened.wait_for("written:")
-        while "Next:" not in opened.text:
-            opened.wait_for(lambda screen: "Next:" in screen or screen.endswith("[y/N]"))
-            if "Next:" not in opened.text:
-                opened.type("\r")
-                opened.wait_for(lambda screen: not screen.endswith("[y/N]"))
+        for number in itertools.count(1):  # the offers, which depend on the system
+            opened.wait_for(lambda screen, number=number: "Next:" in screen or screen.count("[y/N]") == number)
+            if "Next:" in opened.text:
+                break
+            opened.type("\r")
         assert opened.wait_end() == 0
         assert "dragoman run claude --model smollm2" in opened.text
         found = assert_served(home, settings_path(home))
@@ -292,7 +363,7 @@ def test_service_and_completion_are_added_after_agreement(home: Path) -> None:
     install(home / "bin", "systemctl", 'echo "systemctl $*" >> "$HOME/calls"')
     (home / ".bashrc").write_text("alias ll='ls -l'")
     with terminal(home, "--model", "smollm2", "--no-measure") as opened:
-        for question in ("Write these settings", "Start the gateway at each login?", "Run these commands now?"):
+        for question in ("Write these settings", "Start the gateway at each login", "Run these commands now?"):
             opened.wait_for(question)
             opened.type("y\r")
         opened.wait_for("Complete `dragoman` at Tab in bash")

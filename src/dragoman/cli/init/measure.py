@@ -3,6 +3,7 @@
 import asyncio
 import logging
 import os
+import sys
 from typing import Final, NamedTuple
 
 from msgspec.structs import replace
@@ -20,6 +21,7 @@ from dragoman.core.errors import DragomanError
 
 _LOAD_S: Final = 180.0
 """Time to load a model and to measure it."""
+_BUSY: Final = 1.2
 
 
 class Measurement(NamedTuple):
@@ -31,6 +33,8 @@ class Measurement(NamedTuple):
     tool_mode: str = ""
     """The recommended tool mode of a server, with the reason."""
     problem: str = ""
+    load: float = 0.0
+    """Load of the machine for each core; above 1 it was busy."""
 
     def lines(self, agent_names: tuple[str, ...]) -> list[str]:
         """Returns the results for the user: clauses without a full stop.
@@ -40,12 +44,13 @@ class Measurement(NamedTuple):
         """
         lines, largest = list[str](), largest_prompt(agent_names)
         if self.tokens_per_s:
-            lines.append(f"{self.model} reads {self.tokens_per_s:.0f} tokens/s")
+            busy = f" while other programs were busy (load {self.load:.1f} a core)" if self.load > _BUSY else ""
+            lines.append(f"{self.model} reads {self.tokens_per_s:.0f} tokens/s{busy}")
         if self.tokens_per_s and largest:
             first_s = largest[1] / self.tokens_per_s
-            lines[0] += f", the {largest[1]:,} tokens that {largest[0]} sends first in {_duration(first_s)}"
+            lines.append(f"{largest[0]} sends {largest[1]:,} tokens first, which take {_duration(first_s)}")
             if self.is_slow(agent_names):
-                lines[0] += f"; agents' instructions and tools are trimmed to what it reads in {FIRST_RESPONSE_S:.0f} s"
+                lines.append(f"so its instructions and tools are trimmed to what is read in {FIRST_RESPONSE_S:.0f} s")
         return lines + ([f"tool calls work best in mode {self.tool_mode}"] if self.tool_mode else [])
 
     def is_slow(self, agent_names: tuple[str, ...]) -> bool:
@@ -93,6 +98,7 @@ async def _measure_embedded(choice: ModelChoice, line: ProgressLine) -> Measurem
     from dragoman.backends.embedded.embedded_model import EmbeddedModel
 
     # With a target, the model measures its speed when it is loaded.
+    load = _load()
     config = EmbeddedConfig(model=choice.setting, max_concurrency=1, first_response_target_s=FIRST_RESPONSE_S)
     with line.showing(f"loading {choice.name}"), line.counting_seconds():
         async with asyncio.timeout(_LOAD_S):
@@ -100,7 +106,8 @@ async def _measure_embedded(choice: ModelChoice, line: ProgressLine) -> Measurem
             model = EmbeddedModel.from_config(config, path, line.print)
             try:
                 await model.start()
-                return Measurement(choice.name, model.tokens_per_s)
+                second = await model.engine.reading_speed()  # the file is in memory now
+                return Measurement(choice.name, max(model.tokens_per_s, second), load=load)
             finally:
                 await model.close()
 
@@ -110,6 +117,7 @@ async def _measure_server(server: FoundServer, model: str, line: ProgressLine) -
     from dragoman.backends.probe import DECISIVE_CHECKS, probe
     from dragoman.backends.probe.cache import store
 
+    load = _load()
     with line.showing(f"measuring how fast {model} reads"), line.counting_seconds():
         speed = await reading_speed(server.config, model)
         try:
@@ -121,9 +129,9 @@ async def _measure_server(server: FoundServer, model: str, line: ProgressLine) -
                 report_progress=lambda what: line.print(f"testing {model}: {what}"),
             )
         except DragomanError as error:
-            return Measurement(model, speed, problem=error.message)
+            return Measurement(model, speed, problem=error.message, load=load)
     store(server.config, report.model, report.provider, report.fingerprint, report.choice)
-    return Measurement(model, speed, f"{report.choice.tool_mode}: {report.choice.why}")
+    return Measurement(model, speed, f"{report.choice.tool_mode}: {report.choice.why}", load=load)
 
 
 async def with_context_window(server: FoundServer, model: str) -> FoundServer:
@@ -136,6 +144,10 @@ async def with_context_window(server: FoundServer, model: str) -> FoundServer:
     except DragomanError:
         return server
     return server._replace(config=replace(server.config, context_window=window))
+
+
+def _load() -> float:
+    return os.getloadavg()[0] / (os.cpu_count() or 1) if sys.platform != "win32" else 0.0
 
 
 def _duration(seconds: float) -> str:

@@ -1,8 +1,10 @@
 """Texts of `dragoman init`: what was found, and the next steps."""
 
+import re
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from textwrap import fill
 from typing import Final, NamedTuple
 
 from dragoman import agents, extras
@@ -48,6 +50,15 @@ def short_path(path: Path) -> str:
         return f"~/{path.relative_to(Path.home()).as_posix()}"
     except ValueError:
         return str(path)
+
+
+def wrap(line: str, columns: int | None) -> str:
+    """Returns the line in several lines of at most so many columns; None: unchanged."""
+    if columns is None or len(line) <= columns:
+        return line
+    match = re.match(r"( *)(# )?", line)
+    indent = match[0] if match else ""
+    return fill(line, columns, subsequent_indent=f"{indent}  ", break_on_hyphens=False, break_long_words=False)
 
 
 def choice_line(choice: ModelChoice, width: int) -> str:
@@ -98,20 +109,21 @@ def next_steps(
         steps.append(NextStep(shlex.join(["dragoman", "pull", choice.name]), f"download the model ({size})"))
     for key in sorted({server.api_key_env for server in config.upstreams.values() if server.api_key_env}):
         steps.append(NextStep(f"export {key}=…", "set the API key in each shell that starts the gateway"))
+    serve: list[NextStep] = []
     if not is_running:
-        start = "start the gateway for other programs; the commands below start one themselves"
-        restart = "restart the gateway, after you have stopped the running one"
-        steps.append(NextStep(line("serve"), restart if machine.gateway_url else start))
+        purpose = "the gateway, after you have stopped the running one"
+        serve = [NextStep(line("serve"), purpose if machine.gateway_url else "the gateway, for other programs")]
+    steps += serve if machine.gateway_url else []
     model = _model_option(machine, choice)
     for name in machine.agents:
         if not (name == "claude" and choice.kind == "claude"):
-            steps.append(NextStep(line("run", name, *model), f"start {agents.get(name).title} on {choice.name}"))
+            steps.append(NextStep(line("run", name, *model), f"{agents.get(name).title} on {choice.name}"))
     if not machine.agents:
         first = agents.get("claude")
         steps.append(NextStep(first.install, f"install an agent, such as {first.title}"))
-        steps.append(NextStep(line("run", "claude", *model), f"start it on {choice.name}"))
-    steps.append(NextStep(line("chat", *model), f"talk with {choice.name}"))
-    return steps
+        steps.append(NextStep(line("run", "claude", *model), f"{first.title} on {choice.name}"))
+    steps.append(NextStep(line("chat", *model), f"a chat with {choice.name}"))
+    return steps if machine.gateway_url else [*steps, *serve]
 
 
 def format_steps(steps: Sequence[NextStep], width: int) -> Iterator[str]:

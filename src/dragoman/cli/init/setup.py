@@ -4,11 +4,11 @@ import argparse
 import asyncio
 import json
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from shutil import get_terminal_size
 from typing import Final
 
 from msgspec.structs import replace
@@ -52,6 +52,7 @@ class Setup:
         is_usual = self._path.absolute() == usual.absolute()
         self._config_option = () if is_usual else ("--config", str(self._path.absolute()))
         self._written: list[Path] = []
+        self._columns = get_terminal_size().columns if sys.stdout.isatty() else None
 
     def run(self) -> int:
         """Runs all steps.
@@ -172,7 +173,7 @@ class Setup:
             if self._args.service:
                 self._show("no service was written: this system has neither systemd nor launchd")
             return False
-        question = f"Start the gateway at each login, by a {service.title} service ({report.short_path(service.path)})?"
+        question = f"Start the gateway at each login (writes {report.short_path(service.path)})?"
         if not (self._args.service or self._questions.confirm(question, default=False)):
             return False
         try:
@@ -221,8 +222,10 @@ class Setup:
     # Output
 
     def _show(self, text: str) -> None:
+        """Prints lines, wrapped at the width of a terminal."""
         if not self._args.json:
-            print(printable(text), flush=True)
+            for line in text.split("\n"):
+                print(report.wrap(printable(line), self._columns), flush=True)
 
     def _finish(
         self, machine: Machine, choice: ModelChoice, config: settings.Config, text: str, *, is_running: bool
@@ -234,7 +237,7 @@ class Setup:
         notes = report.notes(machine, choice)
         for line in ["", *notes, *([""] if notes else []), "Next:"]:
             self._show(line)
-        for line in report.format_steps(steps, min(shutil.get_terminal_size().columns, _WIDTH)):
+        for line in report.format_steps(steps, min(self._columns or _WIDTH, _WIDTH)):
             self._show(line)
 
     def _print_preview(self, machine: Machine, choice: ModelChoice, config: settings.Config, text: str) -> int:

@@ -49,7 +49,8 @@ def settings_tables(
         local: the model to suggest in `[embedded]` if `choice` is not embedded; None: none.
         measured: the measurement of `choice`.
     """
-    results = tuple(f"Measured on {date.today().isoformat()}: {line}." for line in measured.lines(machine.agents))
+    lines = measured.lines(machine.agents)
+    results = (f"Measured on {date.today().isoformat()}: {'; '.join(lines)}.",) if lines else ()
     tables = [_server_table(machine)]
     own = choice.server.name if choice.server else ""
     remarks: tuple[str, ...]

@@ -134,5 +134,7 @@ def test_small_model_keeps_the_default_window() -> None:
 def test_remarks_tell_what_was_measured(tmp_path: Path) -> None:
     machine = Machine(SERVERS["one"], agents=("claude",))
     text = written(machine, list_choices(machine)[0], SLOW)
-    assert "m reads 20 tokens/s, the 11,000 tokens that Claude Code sends first in 9 min; agents' instructions" in text
+    assert ": m reads 20 tokens/s; Claude Code sends 11,000 tokens first, which take 9 min; so its instructions" in text
     assert "tool calls work best in mode prompt: it has no calls of its own." in text
+    busy = written(machine, list_choices(machine)[0], FAST._replace(load=2.5))
+    assert "m reads 2000 tokens/s while other programs were busy (load 2.5 a core)" in busy
