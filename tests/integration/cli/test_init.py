@@ -3,6 +3,7 @@
 import itertools
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -16,6 +17,7 @@ import pytest
 from bench.terminal import Terminal
 
 from dragoman.backends.probe import discover
+from dragoman.cli import parser
 from dragoman.cli.init import report
 from dragoman.cli.init.choices import find_choice, list_choices
 from dragoman.cli.init.machine import Machine, examine_machine
@@ -220,6 +222,39 @@ def test_base_install_writes_settings_and_names_missing_extras(tmp_path: Path) -
     assert tomllib.loads((tmp_path / "config.toml").read_text())["embedded"]
 
 
+@pytest.mark.parametrize("model", ["smollm2-135m", "tiny-q4"])
+def test_next_steps_are_valid_commands(model: str, home: Path) -> None:
+    """The agent is started on the chosen model, of the catalogue or of another file."""
+    install(home / "bin", "claude")
+    folder = home / ".lmstudio" / "models" / "owner" / "repository"
+    folder.mkdir(parents=True)
+    (folder / "tiny-q4.gguf").write_bytes(gguf(WHOLE))
+    done = run(home, "--json", "--yes", "--no-measure", "--output", "own.toml", "--model", model)
+    assert done.returncode == 0, done.stderr
+    steps = [shlex.split(step["command"]) for step in json.loads(done.stdout)["next"]]
+    assert [step[:2] for step in steps] == [["dragoman", name] for name in ("run", "chat", "serve")]
+    for step in steps:
+        parser().parse_args(step[1:])
+    more = {"PATH": variables(home)["PATH"], "DRAGOMAN_HOME": str(home / "state"), "DRAGOMAN_SERVER_PORT": "9"}
+    done = run_command(home, *steps[0][1:], "--dry-run", **more)
+    assert done.returncode == 0, done.stderr
+    assert f"={model}\n" in done.stdout
+
+
+def test_gateway_does_not_use_itself(home: Path) -> None:
+    with in_thread(plain) as url:
+        port = url.rpartition(":")[2]
+        done = run(home, "--upstream", f"{url}/v1", DRAGOMAN_SERVER_PORT=port)
+    assert done.returncode == 2
+    assert "is this gateway itself" in done.stderr
+
+
+def test_help_imports_none_of_it() -> None:
+    code = "from dragoman.cli import parser; parser(); import sys; print([m for m in sys.modules if 'cli.init.' in m])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=DEADLINE_S)
+    assert done.stdout == "[]\n", done.stderr
+
+
 # What is found
 
 
@@ -387,6 +422,20 @@ def test_service_and_completion_are_added_after_agreement(home: Path) -> None:
         opened.type("n\r")
         opened.wait_for("nothing was written")
         assert opened.wait_end() == 0
+
+
+@at_terminal
+@pytest.mark.model
+def test_ctrl_c_ends_measurement(home: Path) -> None:
+    with terminal(home, "--model", "smollm2") as opened:
+        opened.wait_for("Measure how fast smollm2-135m reads here")
+        opened.type("\r")
+        opened.wait_for("loading smollm2-135m")
+        opened.type("\x03")
+        assert opened.wait_end() == 130
+        assert "stopped; nothing was written" in opened.text
+        assert "Traceback" not in opened.output
+    assert written_files(home) == []
 
 
 @at_terminal
