@@ -126,7 +126,7 @@ def test_yes_writes_settings_without_questions(home: Path) -> None:
     assert found["upstreams"]["dragoman"]["url"] == f"{url}/v1"
     assert "embedded" not in found
     assert "agents         Codex" in done.stdout
-    assert "dragoman run codex --model m Codex on m" in " ".join(done.stdout.split())
+    assert "dragoman run codex --model m start Codex" in " ".join(done.stdout.split())
     assert written_files(home) == [".config/dragoman/config.toml"]
 
 

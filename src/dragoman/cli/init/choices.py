@@ -77,8 +77,9 @@ def find_choice(name: str, choices: list[ModelChoice]) -> ModelChoice:
         if name.lower() in (row.name, *row.aliases):
             here = next((choice for choice in choices if choice.name == row.name), None)
             return here or _download_choice(row)
-    names = [choice.name for choice in choices] + [row.name for row in catalog.models()]
-    raise ConfigError(f"unknown model {quote(name)}{nearest(name, names)}; expected one of {', '.join(names)}")
+    names = list(dict.fromkeys([*(choice.name for choice in choices), *(row.name for row in catalog.models())]))
+    hint = nearest(name, names) or f"; expected one of {', '.join(names)}"
+    raise ConfigError(f"unknown model {quote(name)}{hint}")
 
 
 def is_agent_model(choice: ModelChoice) -> bool:

@@ -1,17 +1,19 @@
 """Questions at the terminal, each with a default; without questions the defaults are used."""
 
 from collections.abc import Callable, Sequence
+from shutil import get_terminal_size
+from textwrap import fill
 
 from dragoman.cli._terminal import printable
 
 
 def ask_at_terminal(prompt: str) -> str:
-    """Returns a line that the user types.
+    """Returns a line that the user types; the prompt is wrapped at the width of the terminal.
 
     Raises: KeyboardInterrupt: Ctrl-C or Ctrl-D was pressed.
     """
     try:
-        return input(printable(prompt)).strip()
+        return input(fill(printable(prompt), get_terminal_size().columns - 2, break_on_hyphens=False) + " ").strip()
     except EOFError:
         print()
         raise KeyboardInterrupt from None

@@ -9,11 +9,12 @@ from typing import Final, NamedTuple
 
 from dragoman import agents, extras
 from dragoman.backends.embedded import weights
-from dragoman.catalog import models as catalog
-from dragoman.cli.init.choices import ModelChoice, is_agent_model, served_on_request
+from dragoman.cli.init.choices import ModelChoice, is_agent_model, list_choices, served_on_request
 from dragoman.cli.init.machine import FoundServer, Machine
 from dragoman.config import Config
 
+_INDENT: Final = re.compile(r" *# | {2,}(?:\S.*? {2,})?")
+"""Of a line's continuation: that of a comment's text, or of the second column."""
 _MAX_MODELS: Final = 4
 _AGENT_WINDOW: Final = 32_768
 _NO_SERVER: Final = "none at the usual ports (LM Studio, Ollama, llama-server, vLLM and others)"
@@ -56,9 +57,10 @@ def wrap(line: str, columns: int | None) -> str:
     """Returns the line in several lines of at most so many columns; None: unchanged."""
     if columns is None or len(line) <= columns:
         return line
-    match = re.match(r"( *)(# )?", line)
-    indent = match[0] if match else ""
-    return fill(line, columns, subsequent_indent=f"{indent}  ", break_on_hyphens=False, break_long_words=False)
+    match = _INDENT.match(line)
+    start = match[0] if match else ""
+    indent = start if start.endswith("# ") else " " * len(start)
+    return fill(line, columns, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False)
 
 
 def choice_line(choice: ModelChoice, width: int) -> str:
@@ -80,8 +82,9 @@ def notes(machine: Machine, choice: ModelChoice) -> list[str]:
     if on_request and choice.is_embedded:
         lines.append(f"Also served, loaded on request: {_shortened(on_request)}.")
     if not is_agent_model(choice):
-        larger = next(row for row in catalog.models() if row.agents).name
-        lines.append(f"{choice.name} is too small for agents; for them: dragoman init --force --model {larger}")
+        larger = next((each.name for each in list_choices(machine) if is_agent_model(each)), "")
+        advice = f"; for them: dragoman init --force --model {shlex.quote(larger)}" if larger else ""
+        lines.append(f"{choice.name} is too small for agents{advice}")
     return lines
 
 
@@ -111,18 +114,18 @@ def next_steps(
         steps.append(NextStep(f"export {key}=…", "set the API key in each shell that starts the gateway"))
     serve: list[NextStep] = []
     if not is_running:
-        purpose = "the gateway, after you have stopped the running one"
-        serve = [NextStep(line("serve"), purpose if machine.gateway_url else "the gateway, for other programs")]
+        purpose = "restart the gateway: first stop the running one"
+        serve = [NextStep(line("serve"), purpose if machine.gateway_url else "start only the gateway")]
     steps += serve if machine.gateway_url else []
     model = _model_option(machine, choice)
     for name in machine.agents:
         if not (name == "claude" and choice.kind == "claude"):
-            steps.append(NextStep(line("run", name, *model), f"{agents.get(name).title} on {choice.name}"))
+            steps.append(NextStep(line("run", name, *model), f"start {agents.get(name).title}"))
     if not machine.agents:
         first = agents.get("claude")
         steps.append(NextStep(first.install, f"install an agent, such as {first.title}"))
-        steps.append(NextStep(line("run", "claude", *model), f"{first.title} on {choice.name}"))
-    steps.append(NextStep(line("chat", *model), f"a chat with {choice.name}"))
+        steps.append(NextStep(line("run", "claude", *model), f"start {first.title}"))
+    steps.append(NextStep(line("chat", *model), "talk with the model"))
     return steps if machine.gateway_url else [*steps, *serve]
 
 

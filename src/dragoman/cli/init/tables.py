@@ -9,6 +9,7 @@ import msgspec
 
 from dragoman import agents
 from dragoman import config as settings
+from dragoman.backends.embedded import weights
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as catalog
 from dragoman.cli.init.choices import ModelChoice, is_agent_model
@@ -63,7 +64,7 @@ def settings_tables(
         remarks = ("Claude Code's own models, with your login, for all programs on this machine that ask the gateway.",)
         tables.append(SettingsTable("claude_cli", {"enabled": True}, remarks, choice.kind == "claude"))
     if choice.is_embedded:
-        remarks = (f"{choice.name} ({choice.about}), which Dragoman runs itself.", *results)
+        remarks = (f"{choice.name} ({weights.format_size(choice.size_bytes)}), which Dragoman runs itself.", *results)
         tables.append(SettingsTable("embedded", _embedded_values(choice, machine, measured), remarks))
     elif local is not None:
         remarks = ("A model that Dragoman runs itself. The other models on this machine are then served too.",)
