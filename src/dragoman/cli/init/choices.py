@@ -5,6 +5,7 @@ from collections.abc import Iterator
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.gguf import Shape
 from dragoman.backends.embedded.local.files import LocalModel
 from dragoman.catalog import models as catalog
@@ -19,8 +20,11 @@ _NOT_CHAT: Final = re.compile(r"(?i)embed|rerank|whisper|(?:^|[/_-])bge-|tts")
 """Names of models that write no text."""
 _AGENT_BYTES: Final = 900_000_000
 """Models in smaller files seldom write the calls of an agent."""
-_OVERHEAD: Final = 1.25
-"""Memory of a model, next to the size of its file."""
+_MEMORY_PER_BYTE: Final = 2.0
+"""Memory of a model whose file is not here, for each byte of it, without the KV cache."""
+_CACHE_BYTES_PER_TOKEN: Final = 30_000
+"""Of such a model: that of the models in the catalogue for agents of 1 to 2 billion parameters."""
+_DEFAULTS: Final = EmbeddedConfig()
 _ORIGINS: Final = {
     "pulled": "downloaded",
     "ollama": "Ollama's file",
@@ -53,7 +57,7 @@ class ModelChoice(NamedTuple):
 def list_choices(machine: Machine) -> list[ModelChoice]:
     """Returns the models, the default first."""
     files = [choice for model in machine.files if (choice := _file_choice(model, machine.memory_bytes))]
-    suitable = [choice for choice in files if is_agent_model(choice) and _is_small_enough(choice, machine.memory_bytes)]
+    suitable = [choice for choice in files if is_agent_model(choice) and is_small_enough(choice, machine.memory_bytes)]
     suitable.sort(key=lambda choice: -choice.size_bytes)
     downloads = list(_downloads(machine, [choice.name for choice in files]))
     larger = [choice for choice in downloads if is_agent_model(choice)] if not suitable else []
@@ -90,6 +94,24 @@ def is_agent_model(choice: ModelChoice) -> bool:
     return not choice.is_embedded or choice.size_bytes >= _AGENT_BYTES
 
 
+def is_small_enough(choice: ModelChoice, memory_bytes: int | None, config: EmbeddedConfig = _DEFAULTS) -> bool:
+    """Whether the model fits into memory with these settings.
+
+    Args:
+        choice: a model that Dragoman runs itself.
+        memory_bytes: the memory for models; None: unknown.
+        config: the context window and the concurrency slots.
+    """
+    if memory_bytes is None:
+        return True
+    if choice.shape is None:
+        tokens = (config.context_window or 8192) * config.max_concurrency
+        return choice.size_bytes * _MEMORY_PER_BYTE + tokens * _CACHE_BYTES_PER_TOKEN <= memory_bytes
+    from dragoman.backends.embedded.local.memory import needed_bytes  # the amount of memory is known, so psutil is here
+
+    return needed_bytes(choice.size_bytes, choice.shape, config) <= memory_bytes
+
+
 def served_on_request(machine: Machine) -> list[str]:
     """Returns the models that cannot be named in the settings, and are served with the embedded model."""
     return [model.id for model in machine.files if not _setting(model)]
@@ -114,7 +136,7 @@ def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice | N
         return choice._replace(about=f"{about}; small, to try things out")
     return (
         choice
-        if _is_small_enough(choice, memory_bytes)
+        if is_small_enough(choice, memory_bytes)
         else choice._replace(about=f"{about}; more than the memory available")
     )
 
@@ -129,7 +151,7 @@ def _setting(model: LocalModel) -> str:
 def _downloads(machine: Machine, here: list[str]) -> Iterator[ModelChoice]:
     """Yields the smallest model for agents that fits into memory, and the default model."""
     agents = [_download_choice(row) for row in catalog.models() if row.agents and row.name not in here]
-    yield from [choice for choice in agents if _is_small_enough(choice, machine.memory_bytes)][:1]
+    yield from [choice for choice in agents if is_small_enough(choice, machine.memory_bytes)][:1]
     if catalog.default().name not in here:
         yield _download_choice(catalog.default())
 
@@ -142,7 +164,3 @@ def _download_choice(row: ModelProfile) -> ModelChoice:
 
 def _row(name: str) -> ModelProfile | None:
     return next((row for row in catalog.models() if row.name == name), None)
-
-
-def _is_small_enough(choice: ModelChoice, memory_bytes: int | None) -> bool:
-    return memory_bytes is None or choice.size_bytes * _OVERHEAD <= memory_bytes

@@ -10,9 +10,10 @@ import msgspec
 from dragoman import agents
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as catalog
-from dragoman.cli.init.choices import ModelChoice, is_agent_model
+from dragoman.cli.init.choices import ModelChoice, is_agent_model, is_small_enough
 from dragoman.cli.init.machine import FoundServer, Machine
 from dragoman.cli.init.measure import NOT_MEASURED, Measurement
 from dragoman.cli.run.preface import FIRST_RESPONSE_S
@@ -20,9 +21,6 @@ from dragoman.prompting.prompt_budget import budget_for
 
 _WINDOWS: Final = ((32_768, 2), (32_768, 1), (16_384, 1))
 """Context windows in tokens and concurrency slots with which an agent can work, best first."""
-_CACHE_BYTES_PER_TOKEN: Final = 64_000
-"""Of a model whose file is not on this machine."""
-_PROCESS_BYTES: Final = 300_000_000
 _MAX_LISTED: Final = 6
 _WRITTEN: Final = ("url", "provider", "api", "api_key_env", "context_window")
 """Settings of a server that are written if they differ from their defaults."""
@@ -118,10 +116,8 @@ def _embedded_values(choice: ModelChoice, machine: Machine, measured: Measuremen
 def _window(choice: ModelChoice, memory_bytes: int | None) -> tuple[int, int] | None:
     """Returns the context window and the number of slots for an agent; None: the default, for lack of memory."""
     trained = choice.shape.context_window if choice.shape else catalog.get(choice.name).context_window
-    per_token = choice.shape.cache_bytes_per_token if choice.shape else _CACHE_BYTES_PER_TOKEN
     for window, slots in ((min(trained, window), slots) for window, slots in _WINDOWS):
-        needed = choice.size_bytes + per_token * window * slots + _PROCESS_BYTES
-        if memory_bytes is None or needed <= memory_bytes:
+        if is_small_enough(choice, memory_bytes, EmbeddedConfig(context_window=window, max_concurrency=slots)):
             return window, slots
     return None
 
