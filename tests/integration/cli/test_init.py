@@ -314,7 +314,20 @@ async def test_models_of_other_programs_are_found(monkeypatch: pytest.MonkeyPatc
     machine = await found(monkeypatch, home)
     assert [model.id for model in machine.files] == ["smollm2-135m", "tiny-q4"]
     tiny = find_choice("tiny-q4", list_choices(machine))
-    assert check_settings(format_tables(settings_tables(machine, tiny))).embedded.model == str(folder / "tiny-q4.gguf")
+    assert check_settings(format_tables(settings_tables(machine, tiny))).embedded.model == "tiny-q4"
+
+
+def test_model_of_ollama_is_written_by_its_name(home: Path) -> None:
+    store = home / ".ollama" / "models"
+    (manifest := store / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "1b").parent.mkdir(parents=True)
+    layer = {"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:abc"}
+    manifest.write_text(json.dumps({"layers": [layer]}))
+    (store / "blobs").mkdir()
+    (store / "blobs" / "sha256-abc").write_bytes(gguf(WHOLE))
+    done = run(home, "--yes", "--no-measure", "--model", "tiny:1b")
+    assert done.returncode == 0, done.stderr
+    assert assert_served(home, settings_path(home))["embedded"] == {"model": "tiny:1b"}
+    assert "Also served, loaded on request: smollm2-135m." in done.stdout
 
 
 # At a terminal

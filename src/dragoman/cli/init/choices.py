@@ -56,7 +56,7 @@ class ModelChoice(NamedTuple):
 
 def list_choices(machine: Machine) -> list[ModelChoice]:
     """Returns the models, the default first."""
-    files = [choice for model in machine.files if (choice := _file_choice(model, machine.memory_bytes))]
+    files = [_file_choice(model, machine.memory_bytes) for model in machine.files]
     suitable = [choice for choice in files if is_agent_model(choice) and is_small_enough(choice, machine.memory_bytes)]
     suitable.sort(key=lambda choice: -choice.size_bytes)
     downloads = list(_downloads(machine, [choice.name for choice in files]))
@@ -77,10 +77,8 @@ def find_choice(name: str, choices: list[ModelChoice]) -> ModelChoice:
     for choice in choices:
         if name in (choice.name, f"{choice.server.name}/{choice.name}" if choice.server else ""):
             return choice
-    for row in catalog.models():
-        if name.lower() in (row.name, *row.aliases):
-            here = next((choice for choice in choices if choice.name == row.name), None)
-            return here or _download_choice(row)
+    if row := catalog.find(name):
+        return next((choice for choice in choices if choice.name == row.name), None) or _download_choice(row)
     names = list(dict.fromkeys([*(choice.name for choice in choices), *(row.name for row in catalog.models())]))
     hint = nearest(name, names) or f"; expected one of {', '.join(names)}"
     raise ConfigError(f"unknown model {quote(name)}{hint}")
@@ -88,8 +86,7 @@ def find_choice(name: str, choices: list[ModelChoice]) -> ModelChoice:
 
 def is_agent_model(choice: ModelChoice) -> bool:
     """Whether the model is of use to an agent, as far as its catalogue row or its size tells."""
-    row = _row(choice.name)
-    if row is not None:
+    if choice.is_embedded and (row := catalog.find(choice.name)):
         return row.agents
     return not choice.is_embedded or choice.size_bytes >= _AGENT_BYTES
 
@@ -112,9 +109,9 @@ def is_small_enough(choice: ModelChoice, memory_bytes: int | None, config: Embed
     return needed_bytes(choice.size_bytes, choice.shape, config) <= memory_bytes
 
 
-def served_on_request(machine: Machine) -> list[str]:
-    """Returns the models that cannot be named in the settings, and are served with the embedded model."""
-    return [model.id for model in machine.files if not _setting(model)]
+def served_on_request(machine: Machine, choice: ModelChoice) -> list[str]:
+    """Returns the other models on this machine, which an embedded model's gateway serves too."""
+    return [model.id for model in machine.files if choice.is_embedded and model.id != choice.name]
 
 
 def _server_choices(machine: Machine) -> Iterator[ModelChoice]:
@@ -124,14 +121,9 @@ def _server_choices(machine: Machine) -> Iterator[ModelChoice]:
                 yield ModelChoice("server", model, server.title, server)
 
 
-def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice | None:
-    setting = _setting(model)
-    if not setting:
-        return None
-    row = _row(model.id)
-    name = row.name if row and model.origin == "pulled" else model.path.stem
+def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice:
     about = f"{weights.format_size(model.size_bytes)}, {_ORIGINS.get(model.origin, 'on this machine')}"
-    choice = ModelChoice("file", name, about, None, setting, model.shape, model.size_bytes)
+    choice = ModelChoice("file", model.id, about, None, _setting(model), model.shape, model.size_bytes)
     if not is_agent_model(choice):
         return choice._replace(about=f"{about}; small, to try things out")
     return (
@@ -142,10 +134,8 @@ def _file_choice(model: LocalModel, memory_bytes: int | None) -> ModelChoice | N
 
 
 def _setting(model: LocalModel) -> str:
-    """Returns the value of `embedded.model` for this model; "" if there is none, as for Ollama's files."""
-    if model.origin == "pulled" and _row(model.id):
-        return model.id
-    return str(model.path) if model.path.suffix == ".gguf" else ""
+    """Returns the value of `embedded.model` for this model: its name, unless that means a model of the catalogue."""
+    return str(model.path) if catalog.find(model.id) and model.origin != "pulled" else model.id
 
 
 def _downloads(machine: Machine, here: list[str]) -> Iterator[ModelChoice]:
@@ -160,7 +150,3 @@ def _download_choice(row: ModelProfile) -> ModelChoice:
     use = "" if row.agents else "; small, to try things out"
     about = f"{weights.format_size(row.size_bytes)} to download{use}"
     return ModelChoice("download", row.name, about, None, row.name, None, row.size_bytes)
-
-
-def _row(name: str) -> ModelProfile | None:
-    return next((row for row in catalog.models() if row.name == name), None)

@@ -8,8 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman import agents
-from dragoman.backends.embedded import weights
+from dragoman import agents, compose
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.catalog import servers
 from dragoman.cli._terminal import ProgressLine
@@ -102,7 +101,7 @@ async def _measure_embedded(choice: ModelChoice, line: ProgressLine) -> Measurem
     config = EmbeddedConfig(model=choice.setting, max_concurrency=1, first_response_target_s=FIRST_RESPONSE_S)
     with line.showing(f"loading {choice.name}"), line.counting_seconds():
         async with asyncio.timeout(_LOAD_S):
-            path = await asyncio.to_thread(weights.find_weights, choice.setting)
+            path = await asyncio.to_thread(compose.find_weights, config)
             model = EmbeddedModel.from_config(config, path, line.print)
             try:
                 await model.start()

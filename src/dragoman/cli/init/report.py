@@ -78,8 +78,7 @@ def notes(machine: Machine, choice: ModelChoice) -> list[str]:
         if server.requires_key:
             lines.append(f"{server.title} at {server.config.url} requires an API key, so it is off in the settings.")
     lines += _context_note(choice)
-    on_request = served_on_request(machine)
-    if on_request and choice.is_embedded:
+    if on_request := served_on_request(machine, choice):
         lines.append(f"Also served, loaded on request: {_shortened(on_request)}.")
     if not is_agent_model(choice):
         larger = next((each.name for each in list_choices(machine) if is_agent_model(each)), "")
@@ -163,7 +162,7 @@ def _context_note(choice: ModelChoice) -> list[str]:
 def _model_option(machine: Machine, choice: ModelChoice) -> tuple[str, ...]:
     """Returns `--model` and the model, where `dragoman run` could select another one.
 
-    A file that is not in the catalogue is selected by the settings only.
+    A file with the name of a model of the catalogue is selected by the settings only.
     """
     others = sum(len(server.models) for server in machine.servers) + len(machine.files)
     is_by_settings = choice.kind == "file" and choice.setting != choice.name and not machine.servers

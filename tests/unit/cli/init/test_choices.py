@@ -47,16 +47,21 @@ def test_model_for_agents_is_offered_for_download_if_none_is_here() -> None:
     assert names(Machine(memory_bytes=1_000_000_000)) == ["smollm2-135m"]
 
 
-def test_pulled_model_is_named_and_other_file_has_its_path() -> None:
-    pulled, other = list_choices(Machine(files=(file("b", 1_000_000_000), QWEN)))[:2]
-    assert (pulled.name, pulled.setting) == ("qwen2.5-coder-1.5b", "qwen2.5-coder-1.5b")
-    assert (other.name, other.setting) == ("b", "/models/b.gguf")
+def test_setting_is_the_name_unless_it_means_a_model_of_the_catalogue() -> None:
+    files = (QWEN, file("llama3.2:3b", 2_000_000_000, "ollama", ""), file("qwen3-4b", 1_000_000_000))
+    found = {choice.name: choice.setting for choice in list_choices(Machine(files=files)) if choice.kind == "file"}
+    assert found == {
+        "qwen2.5-coder-1.5b": "qwen2.5-coder-1.5b",
+        "llama3.2:3b": "llama3.2:3b",
+        "qwen3-4b": "/models/qwen3-4b.gguf",
+    }
 
 
-def test_files_of_ollama_are_served_but_not_offered() -> None:
-    machine = Machine(files=(file("llama3.2:3b", 2_000_000_000, "ollama", ""), SMALL))
-    assert "llama3.2:3b" not in names(machine)
-    assert served_on_request(machine) == ["llama3.2:3b"]
+def test_other_files_are_served_with_the_embedded_model() -> None:
+    machine = Machine((LM_STUDIO,), (QWEN, SMALL))
+    of_server, embedded = list_choices(machine)[:2]
+    assert served_on_request(machine, embedded) == ["smollm2-135m"]
+    assert served_on_request(machine, of_server) == []
 
 
 def test_claude_is_last_and_needs_a_login() -> None:

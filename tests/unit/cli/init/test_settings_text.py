@@ -22,6 +22,13 @@ SHAPE = Shape("llama", "model", 131_072, 0, 28_672, True)
 SLOW, FAST = Measurement("m", 20.0, "prompt: it has no calls of its own"), Measurement("m", 2000.0)
 
 
+@pytest.fixture(autouse=True)
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The home folder with the models of the test."""
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path / "state"))
+
+
 def upstream(name: str, *models: str, key: bool = False, **more: object) -> FoundServer:
     config = HttpConfig(url="http://127.0.0.1:1234/v1", provider=name, **more)  # type: ignore[arg-type]
     return FoundServer(name, name.title(), config, models, key)
@@ -36,7 +43,8 @@ SERVERS = {
 
 
 def file(tmp_path: Path, name: str, size_bytes: int = 2_000_000_000) -> LocalModel:
-    path = tmp_path / f"{name}.gguf"
+    path = tmp_path / ".lmstudio" / "models" / f"{name}.gguf"
+    path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(b"GGUF")
     return LocalModel(name, (), path, size_bytes, "lmstudio", SHAPE)
 
@@ -54,7 +62,7 @@ def turned_on(text: str) -> str:
 @pytest.mark.parametrize("found", SERVERS)
 @pytest.mark.parametrize("measured", [NOT_MEASURED, SLOW], ids=["unmeasured", "slow"])
 def test_settings_are_valid_in_each_combination(found: str, measured: Measurement, tmp_path: Path) -> None:
-    files = (file(tmp_path, "qwen3-4b"), file(tmp_path, 'od"d\\name', 5_000_000))
+    files = (file(tmp_path, "phi-9"), file(tmp_path, 'od"d\\name', 5_000_000))
     tried = set()
     for held, agents, (login, port) in itertools.product(
         ((), files), ((), ("claude", "codex")), ((False, 8484), (True, 8490))
@@ -73,7 +81,7 @@ def test_settings_are_valid_in_each_combination(found: str, measured: Measuremen
 
 
 def test_each_setting_is_below_its_description(tmp_path: Path) -> None:
-    machine = Machine(SERVERS["several"], (file(tmp_path, "qwen3-4b"),), ("claude",), has_claude_login=True, port=8490)
+    machine = Machine(SERVERS["several"], (file(tmp_path, "phi-9"),), ("claude",), has_claude_login=True, port=8490)
     chosen = next(choice for choice in list_choices(machine) if choice.kind == "server")
     lines, table = written(machine, chosen, SLOW).splitlines(), ""
     names = []
@@ -104,7 +112,7 @@ def test_names_of_models_cannot_add_settings() -> None:
 
 
 def test_slow_model_gets_a_limit_for_the_tools_of_found_agents(tmp_path: Path) -> None:
-    machine = Machine(SERVERS["one"], (file(tmp_path, "qwen3-4b"),), ("claude", "codex"))
+    machine = Machine(SERVERS["one"], (file(tmp_path, "phi-9"),), ("claude", "codex"))
     of_server, embedded = list_choices(machine)[:2]
     chosen = check_settings(written(machine, of_server, SLOW)).upstreams["lm_studio"]
     assert (chosen.prompt_tokens, chosen.tools[:2], "apply_patch" in chosen.tools) == (720, ("Read", "Edit"), True)
@@ -120,7 +128,7 @@ def test_slow_model_gets_a_limit_for_the_tools_of_found_agents(tmp_path: Path) -
 def test_context_window_is_one_for_agents_that_fits_memory(
     memory_bytes: int | None, window: int, slots: int, tmp_path: Path
 ) -> None:
-    machine = Machine(files=(file(tmp_path, "qwen3-4b"),), memory_bytes=memory_bytes)
+    machine = Machine(files=(file(tmp_path, "phi-9"),), memory_bytes=memory_bytes)
     own = check_settings(written(machine, list_choices(machine)[0])).embedded
     assert (own.context_window, own.max_concurrency) == (window, slots)
 
