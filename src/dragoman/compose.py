@@ -97,11 +97,7 @@ def get_weights(
 
 
 def find_weights(config: EmbeddedConfig, report: Report = no_report) -> Path:
-    """Returns the weights of the configured model, which are on this machine.
-
-    Args:
-        config: the settings of the embedded model.
-        report: receives what takes long.
+    """Returns the weights of the configured model, which are on this machine; `report` receives what takes long.
 
     Raises:
         ConfigError: the model is unknown, or its weights are missing or have changed.
