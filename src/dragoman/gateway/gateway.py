@@ -34,7 +34,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
-from dragoman.gateway.router import ModelRoute, Router, failover_notice, rerouted
+from dragoman.gateway.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
 from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
@@ -195,6 +195,7 @@ class Gateway:
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
+        context.attempts.begin(backend_name(backend), routed.model)
         return response
 
     def generate(
@@ -255,6 +256,7 @@ class Gateway:
             client_stages: Further stages, which the events pass last.
         """
         backend, routed = route
+        job.context.attempts.begin(backend_name(backend), routed.model)
         messages, repairs = repair_history(routed.messages)
         ordered = msgspec.structs.replace(routed, messages=messages) if repairs else routed
         edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))

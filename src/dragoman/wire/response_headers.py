@@ -1,7 +1,7 @@
 """Selects upstream response headers for the client: whether to retry, remaining rate limits, request id, warnings.
 
     {"x-ratelimit-remaining-requests": "9", "request-id": "req_1", "server": "nginx"}
-    →   {"x-ratelimit-remaining-requests": "9", "x-upstream-request-id": "req_1"}
+    →   {"x-ratelimit-remaining-requests": "9", "x-dragoman-upstream-request-id": "req_1"}
 
 Source: https://developers.openai.com/api/docs/guides/rate-limits, https://docs.anthropic.com/en/api/rate-limits and
 https://docs.anthropic.com/en/api/errors (`request-id`), and what the vendors' own clients read (`_base_client.py` of
@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-REQUEST_ID: Final = "x-upstream-request-id"
+REQUEST_ID: Final = "x-dragoman-upstream-request-id"
 SHOULD_RETRY: Final = "x-should-retry"
 WARNINGS: Final = "x-dragoman-warnings"
 """Labels of warnings; an upstream server that sends them is a gateway itself."""
