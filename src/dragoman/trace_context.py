@@ -11,15 +11,19 @@ import re
 from collections.abc import Mapping
 from typing import Final
 
-_PARENT: Final = re.compile(r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]{0,256})?")
+_PARENT: Final = re.compile(
+    r"(?!ff)[0-9a-f]{2}-(?!0{32})([0-9a-f]{32})-(?!0{16})[0-9a-f]{16}-[0-9a-f]{2}(-[\x21-\x7e]{0,256})?"
+)
 _STATE: Final = re.compile(r"[\x20-\x7e\t]{1,8192}")
 _NONE: Final[Mapping[str, str]] = {}
 
 
 def read(headers: Mapping[str, str]) -> dict[str, str]:
     """Returns the valid trace headers of a client; names are in lower case."""
-    parent, state = headers.get("traceparent", ""), headers.get("tracestate", "")
-    match = _PARENT.fullmatch(parent)
+    parent = headers.get("traceparent")
+    if parent is None:
+        return {}
+    match, state = _PARENT.fullmatch(parent), headers.get("tracestate", "")
     if match is None or (parent.startswith("00") and match[2]):
         return {}
     return {"traceparent": parent} | ({"tracestate": state} if _STATE.fullmatch(state) else {})
