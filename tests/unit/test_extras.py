@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import extras
-from dragoman.backends.embedded import llama_worker
+from dragoman.backends.embedded.llama_worker.library import Library
 from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -101,4 +101,4 @@ def test_missing_system_library_is_reported_with_install_command(monkeypatch: py
     monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
-        llama_worker._load({}, "", "")
+        Library({}, ("", 0), "")

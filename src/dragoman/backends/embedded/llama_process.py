@@ -8,12 +8,14 @@ import asyncio
 import contextlib
 import json
 import tempfile
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.embedded import start_worker
+from dragoman.backends.embedded.engine import llama_server
+from dragoman.backends.embedded.engine.hardware import Hardware
+from dragoman.backends.embedded.engine.worker_log import WorkerLog
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
 from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.core.errors import (
@@ -23,7 +25,6 @@ from dragoman.core.errors import (
 )
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-STDERR_LINES: Final = 20
 RESTART_DELAYS_S: Final = (0.1, 1.0, 5.0, 30.0)
 """Delays before a restart; a child that ran for a minute resets them."""
 STABLE_AFTER_S: Final = 60.0
@@ -51,7 +52,10 @@ class LlamaProcess:
         self._stopping: set[asyncio.Task[None]] = set()
         self._limiter = ConcurrencyLimiter("the embedded engine", settings.max_concurrency, settings.max_queue)
         self._last_id = 0
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._log = WorkerLog()
+        self._pid: int | None = None
+        self.hardware: Hardware | None = None
+        """What the model runs on, as the engine reported when it was last loaded."""
         self.restarts = 0
 
     @property
@@ -61,8 +65,8 @@ class LlamaProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, while there is one."""
-        return self._process.pid if self._process else None
+        """The id of the process that holds the model, while there is one."""
+        return self._pid or (self._process.pid if self._process else None)
 
     @property
     def active(self) -> int:
@@ -298,11 +302,12 @@ class LlamaProcess:
 
     async def _run_worker(self, private: str) -> BackendUnavailableError:
         """Runs one child process and returns why it ended."""
-        self._stderr.clear()
+        log = self._log = WorkerLog()
+        command = llama_server.command(self._settings) if self._settings.program else []
         process = self._process = await start_worker.start(LINE_LIMIT_BYTES)
-        stderr_reader = asyncio.create_task(self._collect_stderr(process))
+        stderr_reader = asyncio.create_task(log.read(process.stderr))
         try:
-            await self._send(start_worker.settings_message(self._settings, private))
+            await self._send(start_worker.settings_message(self._settings, private, command))
             await self._read(process)
             self._ready.clear()
             # It is ending by itself; killing it first would lose its exit status.
@@ -311,12 +316,12 @@ class LlamaProcess:
                     await process.wait()
         finally:
             self._ready.clear()
-            self._process = None
+            self._process = self._pid = None
             if process.returncode is None:
-                self._kill(process)
+                start_worker.kill(process)
             await process.wait()
             await asyncio.wait({stderr_reader}, timeout=1)
-        why = start_worker.describe_exit(process.returncode, self._stderr, self._settings.memory_limit_mb)
+        why = start_worker.describe_exit(process.returncode, log.engine.last, self._settings.memory_limit_mb)
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -336,7 +341,9 @@ class LlamaProcess:
     def _dispatch(self, message: dict[str, Any]) -> None:
         """Dispatches one message to the request it belongs to."""
         if "ready" in message:
+            self._pid = message["pid"]
             self._ready.set()
+            self._telling = asyncio.create_task(self._tell_hardware(self._log))
             if self._started is not None and not self._started.done():
                 self._started.set_result(None)
         elif "metrics" in message:
@@ -359,16 +366,14 @@ class LlamaProcess:
         while (waited := loop.time() - began) < self._settings.load_timeout_s:
             await asyncio.sleep(3)
             self._report(f"still loading after {waited + 3:.0f} s")
-        self._stderr.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
+        self._log.engine.last.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
         self._kill(process)
 
-    async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        while line := await process.stderr.readline():
-            self._stderr.append(line.decode("utf-8", "replace").strip()[:500])
+    async def _tell_hardware(self, log: WorkerLog) -> None:
+        self.hardware = await log.hardware(self._settings)
+        self._report(f"{self._settings.path.stem}: {self.hardware}")
 
     def _kill(self, process: asyncio.subprocess.Process | None = None) -> None:
         process = process or self._process
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            start_worker.kill(process)
