@@ -18,7 +18,7 @@ from dragoman import formats
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.engine.settings import engine_settings
-from dragoman.backends.embedded.grammar import constrain
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
@@ -127,6 +127,7 @@ class EmbeddedModel(Backend):
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
         settings = engine_settings(path, projector, context_window, self._pooling, config)
+        self._uses_gbnf = bool(settings.program)
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -195,6 +196,7 @@ class EmbeddedModel(Backend):
             "active": engine.active,
             "waiting": engine.waiting,
             "restarts": engine.restarts,
+            **({"hardware": str(engine.hardware)} if engine.hardware else {}),
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
@@ -304,9 +306,13 @@ class EmbeddedModel(Backend):
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
-        grammar, more = constrain(self.format, request, has_tools=has_tools)
-        if grammar:
-            body["grammar"] = grammar
+        fields: Mapping[str, Any]
+        if self._uses_gbnf:
+            fields, more = gbnf_fields(self.format, request, has_tools=has_tools)
+        else:
+            grammar, more = constrain(self.format, request, has_tools=has_tools)
+            fields = {"grammar": grammar} if grammar else {}
+        body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:

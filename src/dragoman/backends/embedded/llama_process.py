@@ -15,6 +15,7 @@ from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.embedded import start_worker
 from dragoman.backends.embedded.engine import llama_server
 from dragoman.backends.embedded.engine.hardware import Hardware
+from dragoman.backends.embedded.engine.load_log import LoadFacts
 from dragoman.backends.embedded.engine.worker_log import WorkerLog
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -54,6 +55,7 @@ class LlamaProcess:
         self._last_id = 0
         self._log = WorkerLog()
         self._pid: int | None = None
+        self._telling: asyncio.Task[None] | None = None
         self.hardware: Hardware | None = None
         """What the model runs on, as the engine reported when it was last loaded."""
         self.restarts = 0
@@ -67,6 +69,11 @@ class LlamaProcess:
     def pid(self) -> int | None:
         """The id of the process that holds the model, while there is one."""
         return self._pid or (self._process.pid if self._process else None)
+
+    @property
+    def load_facts(self) -> LoadFacts:
+        """What the engine reported while it loaded the model."""
+        return self._log.engine.facts
 
     @property
     def active(self) -> int:
@@ -317,6 +324,8 @@ class LlamaProcess:
         finally:
             self._ready.clear()
             self._process = self._pid = None
+            if self._telling is not None:
+                self._telling.cancel()
             if process.returncode is None:
                 start_worker.kill(process)
             await process.wait()

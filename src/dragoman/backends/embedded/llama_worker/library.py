@@ -49,6 +49,10 @@ class Library:
         """Passes chunks to `took` until it returns True."""
         self._server.handle_completions(body, took)
 
+    def has_ended(self) -> bool:
+        """Returns that it has not: it ends with this process."""
+        return False
+
     def close(self) -> None:
         """Has nothing to end."""
 

@@ -52,6 +52,9 @@ class Engine(Protocol):
     def complete(self, body: dict[str, Any], took: Callable[[dict[str, Any]], bool]) -> object:
         """Passes chunks to `took`, in the form of xllamacpp, until it returns True."""
 
+    def has_ended(self) -> bool:
+        """Returns whether its process has ended, and this one is about to."""
+
     def close(self) -> None:
         """Ends what would outlive this process."""
 
@@ -114,7 +117,7 @@ class _Worker:
         try:
             status, text = self._listener.text("POST", path, json.dumps(body))
         except (OSError, http.client.HTTPException) as e:
-            self._send({"id": id, "error": {"code": 500, "message": str(e)}})
+            self._fail(id, str(e))
             return
         if status != 200:
             self._send({"id": id, "error": json.loads(text)["error"]})
@@ -144,10 +147,12 @@ class _Worker:
             self._send({"id": id, "error": {"code": 400, "message": str(e)}})
             ended = True
         except (OSError, http.client.HTTPException, KeyError) as e:
-            self._send({"id": id, "error": {"code": 500, "message": str(e)}})
+            self._fail(id, str(e))
             ended = True
-        if not ended:
+        if not ended and id in self._cancelled:
             self._send({"id": id, "finish": "cancelled", "usage": {}})
+        elif not ended:
+            self._fail(id, "the reply broke off")
         self._cancelled.discard(id)
 
     def _complete_media(self, body: dict[str, Any], took: Callable[[dict[str, Any]], bool]) -> None:
@@ -163,7 +168,11 @@ class _Worker:
         try:
             self._send({"id": id, "tokens": self._listener.count(text)})
         except (OSError, http.client.HTTPException, ValueError, AttributeError) as e:
-            self._send({"id": id, "error": {"code": 500, "message": f"the tokens were not counted: {e}"}})
+            self._fail(id, f"the tokens were not counted: {e}")
+
+    def _fail(self, id: int, why: str) -> None:
+        if not self._engine.has_ended():  # the parent reports that to all requests, with the reason
+            self._send({"id": id, "error": {"code": 500, "message": why}})
 
     def _send(self, message: dict[str, Any]) -> None:
         line = json.dumps(message).encode() + b"\n"

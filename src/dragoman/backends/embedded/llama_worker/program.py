@@ -14,6 +14,8 @@ from typing import Any, Final
 from .listener import Listener
 
 POLL_S: Final = 0.05
+_ENDING_S: Final = 0.5
+"""Time between the loss of a connection and the end of the process that closed it."""
 _PARENT_DIED: Final = 1
 """PR_SET_PDEATHSIG of Linux's prctl."""
 
@@ -50,11 +52,18 @@ class Program:
         """Kills the program."""
         self._process.kill()
 
+    def has_ended(self) -> bool:
+        """Returns whether it ends just now; this process then ends too."""
+        try:
+            self._process.wait(_ENDING_S)
+        except subprocess.TimeoutExpired:
+            return False
+        return True
+
     def _watch(self) -> None:
         """Ends this process as llama-server has ended."""
         status = self._process.wait()
         if status < 0:
-            signal.signal(-status, signal.SIG_DFL)
             os.kill(os.getpid(), -status)
         os._exit(status or 1)
 
