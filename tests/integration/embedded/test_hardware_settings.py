@@ -42,7 +42,13 @@ async def loaded(engine: str, **config: Any) -> tuple[LoadFacts, list[str]]:
 @pytest.mark.parametrize("engine", ["xllamacpp", "llama-server"])
 async def test_engine_applies_settings(engine: str) -> None:
     facts, _ = await loaded(
-        engine, cache_type="q8_0", flash_attention="on", batch_size=64, threads=1, reading_threads=2, gpu_layers=0
+        engine,
+        cache_type="q8_0",
+        flash_attention="on",
+        batch_size=64,
+        threads=1,
+        reading_threads=2,
+        tensor_split=(3.0, 1.0),
     )
     assert facts.cache_types == ("q8_0", "q8_0")
     assert facts.flash_attention == "enabled"

@@ -17,7 +17,7 @@ _INFORMATION: Final = re.compile(r"\d+\.\d+\.\d+\.\d+ [DIW] |\s")
 """The beginning of a line that explains no exit: below the level of errors, or more of such a line."""
 _DEVICE: Final = re.compile(r"using device (\S+) \((.*?)\)(?: \([^()]*\))? - \d+ MiB free")
 _LAYERS: Final = re.compile(r"offloaded (\d+)/(\d+) layers to GPU")
-_BUFFER: Final = re.compile(r"(\S+) +(model|KV|RS|compute) buffer size = +([0-9.]+) MiB")
+_BUFFER: Final = re.compile(r" (model|KV|RS|compute) buffer size = +([0-9.]+) MiB")
 _THREADS: Final = re.compile(r"\bn_threads = (\d+) \(n_threads_batch = (\d+)\)")
 _CACHE_TYPES: Final = re.compile(r"\bK \((\w+)\): .*\bV \((\w+)\):")
 _BATCH: Final = re.compile(r"\bn_ubatch += (\d+)")
@@ -83,7 +83,8 @@ class EngineLog:
 
 def _read_fact(line: str, facts: LoadFacts) -> None:
     if match := _BUFFER.search(line):
-        facts.buffers_mib[match[1], match[2]] = float(match[3])
+        place = line[: match.start()].split()[-1:]
+        facts.buffers_mib["".join(place), match[1]] = float(match[2])
     elif match := _DEVICE.search(line):
         device = Device(match[1], match[2])
         facts.devices = [*(each for each in facts.devices if each.id != device.id), device]

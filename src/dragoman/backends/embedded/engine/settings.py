@@ -12,6 +12,8 @@ from dragoman.core.errors import ConfigError, nearest, quote
 
 ENGINES: Final = ("xllamacpp", "llama-server")
 _FLASH_ATTENTION: Final = ("auto", "on", "off")
+_MAX_GPUS: Final = 16
+"""GPUs that llama.cpp manages at once (GGML_CUDA_MAX_DEVICES)."""
 _UNQUANTIZED: Final = ("f32", "f16", "bf16")
 
 
@@ -30,15 +32,15 @@ def engine_settings(
     Raises:
         ConfigError: a setting has a value that no engine accepts, or the llama-server program is missing.
     """
-    cores = os.cpu_count() or 1
     keys, values = _cache_types(config)
+    threads, reading_threads = thread_counts(config)
     return EngineSettings(
         path=path,
         context_window=context_window,
         max_concurrency=config.max_concurrency,
         max_queue=config.max_queue,
-        threads=config.threads or max(1, cores - 1),
-        reading_threads=config.reading_threads or config.threads or cores,
+        threads=threads,
+        reading_threads=reading_threads,
         memory_limit_mb=config.memory_limit_mb,
         load_timeout_s=config.load_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
@@ -51,6 +53,12 @@ def engine_settings(
         flash_attention=_is_one_of(config.flash_attention, _FLASH_ATTENTION, "flash_attention"),
         cache_types=(keys, values),
     )
+
+
+def thread_counts(config: EmbeddedConfig) -> tuple[int, int]:
+    """Returns the number of threads, and of those that read a prompt."""
+    cores = os.cpu_count() or 1
+    return config.threads or max(1, cores - 1), config.reading_threads or config.threads or cores
 
 
 def cache_size_factor(config: EmbeddedConfig) -> float:
@@ -72,6 +80,8 @@ def _gpu_layers(value: int | str) -> str:
 
 
 def _tensor_split(shares: tuple[float, ...]) -> tuple[float, ...]:
+    if len(shares) > _MAX_GPUS:
+        raise ConfigError(f"expected at most {_MAX_GPUS} shares, got {len(shares)} - at embedded.tensor_split")
     if any(share < 0 for share in shares) or (shares and not any(shares)):
         listed = ", ".join(f"{share:g}" for share in shares)
         raise ConfigError(

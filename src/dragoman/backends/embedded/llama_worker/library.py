@@ -60,8 +60,9 @@ class Library:
 def _set_hardware(params: Any, settings: dict[str, Any], xllamacpp: Any) -> None:
     layers: str = settings["gpu_layers"]
     params.n_gpu_layers = {"auto": -1, "all": -2}[layers] if layers in ("auto", "all") else int(layers)
-    if settings["tensor_split"]:
-        params.tensor_split = settings["tensor_split"]
+    shares: list[float] = settings["tensor_split"]
+    if shares:  # the engine has a share for each of the devices that it can manage
+        params.tensor_split = [*shares, *params.tensor_split[len(shares) :]]
     flash = {"auto": "AUTO", "on": "ENABLED", "off": "DISABLED"}[settings["flash_attention"]]
     params.flash_attn_type = xllamacpp.llama_flash_attn_type[f"LLAMA_FLASH_ATTN_TYPE_{flash}"]
     keys, values = (xllamacpp.ggml_type[f"GGML_TYPE_{kind.upper()}"] for kind in settings["cache_types"])

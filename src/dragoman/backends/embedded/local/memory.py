@@ -12,6 +12,7 @@ import psutil
 
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import context_window_of
+from dragoman.backends.embedded.engine.settings import cache_size_factor
 from dragoman.backends.embedded.gguf import Shape
 from dragoman.core.errors import UnsupportedError, quote
 
@@ -33,7 +34,7 @@ def needed_bytes(size_bytes: int, shape: Shape, config: EmbeddedConfig) -> int:
         config: the settings.
     """
     tokens = context_window_of(shape.context_window, config) * config.max_concurrency
-    return size_bytes + shape.cache_bytes_per_token * tokens + PROCESS_BYTES
+    return size_bytes + int(shape.cache_bytes_per_token * cache_size_factor(config) * tokens) + PROCESS_BYTES
 
 
 def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
