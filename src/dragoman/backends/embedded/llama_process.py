@@ -16,6 +16,7 @@ from dragoman.backends.embedded import start_worker
 from dragoman.backends.embedded.engine import llama_server
 from dragoman.backends.embedded.engine.hardware import Hardware
 from dragoman.backends.embedded.engine.load_log import LoadFacts
+from dragoman.backends.embedded.engine.queries import EngineQueries
 from dragoman.backends.embedded.engine.worker_log import WorkerLog
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -45,8 +46,7 @@ class LlamaProcess:
         self._started: asyncio.Future[None] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._inboxes: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
-        self._counts: dict[int, asyncio.Future[int]] = {}
-        self._metrics: asyncio.Future[str] | None = None
+        self._queries = EngineQueries(self._send, settings.context_window)
         self._down_reason = "the embedded engine is not running"
         """Why there is no child process, while there is none."""
         self._closed = False
@@ -110,10 +110,7 @@ class LlamaProcess:
 
         Raises: BackendUnavailableError: the engine is not running.
         """
-        if self._metrics is None or self._metrics.done():
-            self._metrics = asyncio.get_running_loop().create_future()
-            await self._send({"metrics": True})
-        return await asyncio.shield(self._metrics)
+        return await self._queries.metrics()
 
     async def count(self, text: str) -> int:
         """Returns the number of tokens of a prompt, also while the engine is busy.
@@ -122,14 +119,7 @@ class LlamaProcess:
         """
         if not self.is_ready:
             raise BackendUnavailableError(self._down_reason, retry_after_s=2)
-        self._last_id += 1
-        id, answer = self._last_id, asyncio.Future[int]()
-        self._counts[id] = answer
-        try:
-            await self._send({"id": id, "count": text})
-            return await answer
-        finally:
-            del self._counts[id]
+        return await self._queries.count(text)
 
     async def reading_speed(self) -> float:
         """Measures how many prompt tokens the model reads per second, with a short prompt; 0 if unknown.
@@ -300,12 +290,7 @@ class LlamaProcess:
         self._down_reason = why
         for inbox in self._inboxes.values():
             inbox.put_nowait(BackendUnavailableError(why, retry_after_s=2))
-        for answer in self._counts.values():
-            if not answer.done():
-                answer.set_exception(BackendUnavailableError(why, retry_after_s=2))
-        if self._metrics is not None and not self._metrics.done():
-            self._metrics.set_exception(BackendUnavailableError(why))
-            self._metrics.exception()  # marks the exception as retrieved, as there may be no waiter
+        self._queries.fail(why)
 
     async def _run_worker(self, private: str) -> BackendUnavailableError:
         """Runs one child process and returns why it ended."""
@@ -355,16 +340,10 @@ class LlamaProcess:
             self._telling = asyncio.create_task(self._tell_hardware(self._log))
             if self._started is not None and not self._started.done():
                 self._started.set_result(None)
-        elif "metrics" in message:
-            if self._metrics is not None and not self._metrics.done():
-                self._metrics.set_result(message["metrics"])
-        elif inbox := self._inboxes.get(message["id"]):
+        elif inbox := self._inboxes.get(message.get("id", 0)):
             inbox.put_nowait(message)
-        elif (answer := self._counts.get(message["id"])) and not answer.done():
-            if "tokens" in message:
-                answer.set_result(message["tokens"])
-            else:
-                answer.set_exception(read_error(message["error"], self._settings.context_window))
+        else:
+            self._queries.dispatch(message)
 
     async def _watch_loading(self, process: asyncio.subprocess.Process) -> None:
         """Reports loading progress, and kills a child process that takes too long."""
