@@ -55,7 +55,7 @@ class LlamaProcess:
         self._last_id = 0
         self._log = WorkerLog()
         self._pid: int | None = None
-        self._telling: asyncio.Task[None] | None = None
+        self._hardware_report: asyncio.Task[None] | None = None
         self.hardware: Hardware | None = None
         """What the model runs on, as the engine reported when it was last loaded."""
         self.restarts = 0
@@ -309,8 +309,8 @@ class LlamaProcess:
         finally:
             self._ready.clear()
             self._process = self._pid = None
-            if self._telling is not None:
-                self._telling.cancel()
+            if self._hardware_report is not None:
+                self._hardware_report.cancel()
             if process.returncode is None:
                 start_worker.kill(process)
             await process.wait()
@@ -337,7 +337,7 @@ class LlamaProcess:
         if "ready" in message:
             self._pid = message["pid"]
             self._ready.set()
-            self._telling = asyncio.create_task(self._tell_hardware(self._log))
+            self._hardware_report = asyncio.create_task(self._tell_hardware(self._log))
             if self._started is not None and not self._started.done():
                 self._started.set_result(None)
         elif inbox := self._inboxes.get(message.get("id", 0)):

@@ -62,9 +62,9 @@ _ENVIRONMENT: Final = (
 
 def child_environment() -> dict[str, str]:
     """Returns the environment of a child process that uses llama.cpp."""
-    kept = {k: v for k, v in os.environ.items() if any(fnmatchcase(k, pattern) for pattern in _ENVIRONMENT)}
+    environment = {k: v for k, v in os.environ.items() if any(fnmatchcase(k, pattern) for pattern in _ENVIRONMENT)}
     # Threads that spin at barriers are very slow on a busy machine; a crash must not start gdb.
-    return kept | {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
+    return environment | {"OMP_WAIT_POLICY": "passive", "GGML_NO_BACKTRACE": "1", "PYTHONUNBUFFERED": "1"}
 
 
 async def start(line_limit_bytes: int) -> asyncio.subprocess.Process:

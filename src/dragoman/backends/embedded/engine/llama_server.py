@@ -28,8 +28,8 @@ def find_program(configured: str) -> str:
     Raises:
         ConfigError: it is not there, or is not executable.
     """
-    wanted = os.path.expanduser(configured or NAME)
-    if found := shutil.which(wanted):
+    name = os.path.expanduser(configured or NAME)
+    if found := shutil.which(name):
         return os.path.abspath(found)
     if configured:
         raise ConfigError(f"expected an executable program, got {quote(configured)} - at embedded.llama_server")

@@ -50,7 +50,7 @@ class EngineQueries:
             del self._counts[id]
 
     def dispatch(self, message: dict[str, Any]) -> None:
-        """Takes in an answer; ignores one for which nobody waits any more."""
+        """Takes in an answer; ignores one whose request was cancelled."""
         if "metrics" in message:
             if self._metrics is not None and not self._metrics.done():
                 self._metrics.set_result(message["metrics"])
