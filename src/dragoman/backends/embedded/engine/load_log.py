@@ -79,6 +79,8 @@ class EngineLog:
             self.last.append(line.strip()[:_MAX_CHARS])
         if not self.facts.is_complete:
             _read_fact(line, self.facts)
+            if self.facts.is_complete:
+                self.last.clear()
 
 
 def _read_fact(line: str, facts: LoadFacts) -> None:

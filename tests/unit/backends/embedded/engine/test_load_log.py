@@ -72,12 +72,11 @@ def test_requests_do_not_change_facts() -> None:
 
 
 def test_only_lines_that_may_explain_an_exit_are_kept() -> None:
-    log = read(
-        "0.00.297.170 E llama_init_from_model: quantized V cache requires flash_attn to be enabled\n"
-        + VULKAN
-        + "0.01.1.2 W srv: a warning\n\trepeat_last_n = 64\nGGML_ASSERT(x) failed\n\n"
-    )
-    assert list(log.last) == [
-        "0.00.297.170 E llama_init_from_model: quantized V cache requires flash_attn to be enabled",
-        "GGML_ASSERT(x) failed",
-    ]
+    error = "0.00.297.170 E llama_init_from_model: quantized V cache requires flash_attn to be enabled"
+    rest = "0.01.1.2 W srv: a warning\n\trepeat_last_n = 64\nGGML_ASSERT(x) failed\n\n"
+    assert list(read(f"0.00.1.2 I init: loading\n{error}\n{rest}").last) == [error, "GGML_ASSERT(x) failed"]
+
+
+def test_lines_of_a_load_do_not_explain_a_later_exit() -> None:
+    """The example of the chat template, of several lines, is among them."""
+    assert not read(f"<|im_start|>user\nHello<|im_end|>\n{VULKAN}").last
