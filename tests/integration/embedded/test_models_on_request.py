@@ -276,3 +276,17 @@ def test_workers_share_models(folder: Path, tmp_path: Path) -> None:
         gateway.post("/models/unload", {"model": next(iter(set(engines_of(gateway)) - {MODEL}))})
         assert len(processes_of(gateway, "llama_worker")) == 1
         assert served(gateway) >= set(MODELS)
+
+
+def test_other_programs_model_is_the_configured_one(tmp_path: Path) -> None:
+    """`embedded.model` may name any model of this machine, which is then loaded at start."""
+    ollama = tmp_path / ".ollama" / "models"
+    link(weights.find_weights(MODEL), ollama / "blobs" / "sha256-aa")
+    manifest = ollama / "manifests" / "registry.ollama.ai" / "library" / "tiny" / "latest"
+    manifest.parent.mkdir(parents=True)
+    layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "sha256:aa", "size": 1}]
+    manifest.write_text(json.dumps({"layers": layers}))
+    with running(tmp_path, "--model", "tiny", settings=settings(tmp_path / "none")) as gateway:
+        assert list(models_of(gateway)) == ["tiny"]
+        for name in ("tiny", "tiny:latest"):
+            assert say(gateway, name).status_code == 200

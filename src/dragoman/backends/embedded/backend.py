@@ -5,6 +5,7 @@
 """
 
 import asyncio
+import dataclasses
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -227,7 +228,9 @@ class EmbeddedBackend(Backend):
     def _index(self, models: dict[str, LocalModel]) -> None:
         """Takes over a list of models."""
         self._models = {self._default.id: self._default} | models
-        self._models[self._default.id] = self._default
+        if found := models.get(self._default.id):
+            aliases = (*self._default.aliases, *found.aliases)
+            self._models[found.id] = dataclasses.replace(self._default, aliases=aliases)
         self._served = tuple(
             ServedModel(model.id, context_window_of(model.shape.context_window, self._settings_of(model)))
             for model in self._models.values()
@@ -274,7 +277,7 @@ class EmbeddedBackend(Backend):
         """
         path, known = self._built.get(model.id, (None, None))
         if known is None or path != model.path:
-            profile = _profile(model.id) if model.origin == "pulled" else None
+            profile = catalog.find(model.id) if model.origin == "pulled" else None
             if model.origin == "pulled":
                 weights.find_weights(model.id if profile else model.aliases[0])  # raises if it has changed
             known = EmbeddedModel(model.path, profile, self._settings_of(model), self._report, name=model.id)
@@ -306,12 +309,8 @@ class EmbeddedBackend(Backend):
                 self._projectors[model.id] = path
 
 
-def _profile(name: str) -> catalog.ModelProfile | None:
-    return next((profile for profile in catalog.models() if profile.name == name), None)
-
-
 def _aliases(name: str) -> tuple[str, ...]:
-    profile = _profile(name)
+    profile = catalog.find(name)
     return profile.aliases if profile else ()
 
 

@@ -86,6 +86,17 @@ class LocalFiles:
         return self._shapes[key]
 
 
+def find_model(config: EmbeddedConfig, name: str) -> FoundFile | None:
+    """Returns the file of a model on this machine, by its name or an alias; None: there is none.
+
+    Args:
+        config: the settings.
+        name: a name that `/v1/models` lists, or an alias.
+    """
+    files = _distinct(list(stores.scan(config.folders, discover=config.discover).files))
+    return next((file for file in files if name in (file.name, f"{file.prefix}/{file.name}", *file.aliases)), None)
+
+
 def _distinct(files: list[FoundFile]) -> list[FoundFile]:
     """Returns each file once, however many paths lead to it; the other names are aliases.
 
