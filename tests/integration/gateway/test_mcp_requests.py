@@ -88,11 +88,24 @@ async def test_tools_are_listed_and_called(stream: bool) -> None:
     if stream:
         assert [name for name in names if ".mcp_" in name] == [
             *("response.mcp_list_tools.in_progress", "response.mcp_list_tools.completed"),
-            *("response.mcp_call.in_progress", "response.mcp_call.completed"),
+            *("response.mcp_call.in_progress", "response.mcp_call_arguments.delta", "response.mcp_call_arguments.done"),
+            "response.mcp_call.completed",
         ]
     assert "books__add" in {tool.name for tool in asked[0].tools}
     assert {tool.kind for tool in asked[0].tools} == {"function"}
     assert read(asked[1]) == read(asked[2]) == "5"
+
+
+async def test_arguments_of_a_call_are_streamed_as_events() -> None:
+    async with client(ADD, ANSWER, asked=[]) as http:
+        events = await whole(http, "openai_responses", body("openai_responses", True, tools=[BOOKS]))
+    opened, done = [event for event in events if event.get("item", {}).get("type") == "mcp_call"]
+    delta, end = [event for event in events if event["type"].startswith("response.mcp_call_arguments.")]
+    assert opened["item"]["arguments"] == ""
+    assert delta["delta"] == end["arguments"] == done["item"]["arguments"]
+    assert json.loads(end["arguments"]) == {"a": 2, "b": 3}
+    places = {(event["item_id"], event["output_index"]) for event in (delta, end)}
+    assert places == {(opened["item"]["id"], opened["output_index"])}
 
 
 async def test_server_of_an_allowed_host() -> None:
