@@ -266,12 +266,41 @@ async def test_read_only_tools_need_no_approval() -> None:
     assert [item["type"] for item in output] == ["mcp_list_tools", "mcp_call", "mcp_approval_request"]
 
 
+UNREACHABLE: dict[str, Any] = {**BOOKS, "server_url": "http://127.0.0.1:9/mcp"}
+NO_TOOLS: dict[str, Any] = {**BOOKS, "allowed_tools": ["subtract"]}
+READ: dict[str, Any] = {"type": "function", "name": "read", "parameters": FUNCTION, "strict": False}
+
+
 async def test_server_that_cannot_be_asked() -> None:
-    asked: list[v.Request] = []
-    async with client(ANSWER, asked=asked, hosts=("127.0.0.1",)) as http:
-        declared = {**BOOKS, "server_url": "http://127.0.0.1:9/mcp"}
-        (listing, message), _ = await items(http, False, tools=[declared])
+    async with client(ANSWER, asked=[], hosts=("127.0.0.1",)) as http:
+        (listing, message), _ = await items(http, False, tools=[UNREACHABLE, READ])
     assert "the MCP server books could not be started" in listing["error"]
+    assert message["content"][0]["text"] == "Done."
+
+
+@each_stream
+@pytest.mark.parametrize(
+    ("fields", "status", "problem"),
+    [
+        ({"tools": [UNREACHABLE]}, 503, "the MCP server books could not be started"),
+        ({"tools": [NO_TOOLS]}, 400, "the MCP server 'books' lists no tool that the request allows"),
+        ({"tools": [NO_TOOLS, READ], "tool_choice": {"type": "mcp", "server_label": "books"}}, 400, "lists no tool"),
+    ],
+    ids=["unreachable", "no tools", "required"],
+)
+async def test_request_without_tools_is_refused(
+    stream: bool, fields: dict[str, Any], status: int, problem: str
+) -> None:
+    asked: list[v.Request] = []
+    async with client(asked=asked, hosts=("127.0.0.1",)) as http:
+        answer = await http.post("/v1/responses", json=body("openai_responses", stream, **fields))
+    assert (answer.status_code, asked) == (status, [])
+    assert problem in answer.json()["error"]["message"]
+
+
+async def test_request_that_forbids_calls_needs_no_tools() -> None:
+    async with client(ANSWER, asked=[]) as http:
+        (_, message), _ = await items(http, False, tools=[NO_TOOLS], tool_choice="none")
     assert message["content"][0]["text"] == "Done."
 
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from dragoman import dialects
-from dragoman.core.errors import RequestError, UnsupportedError, quote
+from dragoman.core.errors import BackendUnavailableError, RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
@@ -120,6 +120,7 @@ def plan_vendor_tools(
         listings: The servers of `declared_servers`, with their tools.
 
     Raises:
+        BackendUnavailableError: The only tools are those of an MCP server that does not respond.
         RequestError: The options of a tool are invalid.
         UnsupportedError: A tool that is not available must be called, or only such tools are offered, and the client's
             API has no block that says so.
@@ -153,6 +154,7 @@ def plan_vendor_tools(
     refused = _refused(request, codec, others, is_alone=not (run or replaced) and not clients)
     written = _with_functions(replace(request, messages=messages), replaced, run, executors)
     written = _without_server_options(written, replaced, codec)
+    _require_tools(request, written, listings)
     if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
         written = with_search(written, search, codec.found_tools(request))
     warnings = _name_clashes(remote, clients)
@@ -169,6 +171,29 @@ def _new_listings(request: Request, codec: VendorToolCodec, listings: Listings) 
     """Returns those of declared servers that the client has not got yet."""
     known = frozenset(codec.listed(request.messages)) if listings else frozenset()
     return tuple(each for each in listings if each[0].declared and each[0].name not in known)
+
+
+def _require_tools(request: Request, written: Request, listings: Listings) -> None:
+    """Raises an error if declared MCP servers list no tool, and the model would be asked without any.
+
+    Args:
+        request: The request of the client.
+        written: The request for the backend.
+        listings: The servers, with their tools.
+
+    Raises:
+        BackendUnavailableError: A server does not respond.
+        UnsupportedError: A server has no tool that the request allows.
+    """
+    choice, declared = request.tool_choice, [each for each in listings if each[0].declared]
+    is_named = choice.mode == "named" and choice.name in {tool.declared for tool, _ in declared}
+    if choice.mode == "none" or (written.tools and not is_named) or any(listing.listed for _, listing in declared):
+        return
+    for tool, listing in declared:
+        if listing.error is not None:
+            raise BackendUnavailableError(f"{listing.text}, and the request needs its tools")
+        message = f"the MCP server {quote(tool.name)} lists no tool that the request allows, and the request needs one"
+        raise UnsupportedError(f"{message}: see its allowed_tools", tool.server.path if tool.server else "$")
 
 
 def _offer_plan(
