@@ -39,9 +39,7 @@ def settings(home: Path, *lines: str) -> Path:
 
 async def search(url: str, home: Path) -> list[dict[str, Any]]:
     folder = agents.folder_of(home)
-    return await agents.claude_code(
-        url, home, folder, *OPTIONS, prompt=PROMPT, deadline_s=claude_code.DEADLINE_S
-    )
+    return await agents.claude_code(url, home, folder, *OPTIONS, prompt=PROMPT, deadline_s=claude_code.DEADLINE_S)
 
 
 def assert_searched(told: list[dict[str, Any]]) -> None:
