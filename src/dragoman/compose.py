@@ -136,9 +136,11 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
     endpoint = McpEndpoint(servers) if servers.served() else None
 
     async def close() -> None:
-        if endpoint is not None:
-            await endpoint.close()
-        await servers.close()
+        try:
+            if endpoint is not None:
+                await endpoint.close()
+        finally:
+            await servers.close()
 
     return VendorToolRunner(
         build_executors(tools, servers),

@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
@@ -128,11 +129,15 @@ class Gateway:
         self._router.check_aliases()
 
     async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store."""
-        for backend in self._backends:
-            await backend.close()
-        await self._vendor_tools.close()
-        self.response_store.close()
+        """Closes every backend, the vendor tools, and the response store.
+
+        Raises:
+            ExceptionGroup: Some could not be closed; all others are.
+        """
+        try:
+            await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
+        finally:
+            self.response_store.close()
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""

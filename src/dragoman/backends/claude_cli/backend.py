@@ -70,8 +70,10 @@ class ClaudeCliBackend(Backend):
 
     async def close(self) -> None:
         """Terminates all processes."""
-        await self._pool.close()
-        await self._reaper.close()
+        try:
+            await self._pool.close()
+        finally:
+            await self._reaper.close()
 
     def health(self) -> Mapping[str, object]:
         """Returns the version, and the number of processes and requests."""

@@ -16,6 +16,7 @@ from typing import Any, TypeAlias
 
 from msgspec.structs import replace
 
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.events import (
     AnyEvent,
@@ -68,11 +69,16 @@ class VendorToolRunner(ToolRunSettings):
             await executor.start()
 
     async def close(self) -> None:
-        """Closes all executors."""
-        for executor in self.executors.values():
-            await executor.close()
-        if self.on_close is not None:
-            await self.on_close()
+        """Closes all executors.
+
+        Raises:
+            ExceptionGroup: Some could not be closed; all others are.
+        """
+        try:
+            await close_all(*(executor.close for executor in self.executors.values()))
+        finally:
+            if self.on_close is not None:
+                await self.on_close()
 
     async def list_tools(self, servers: Sequence[VendorTool]) -> Listings:
         """Returns the tools of declared MCP servers, which are asked at the same time.
