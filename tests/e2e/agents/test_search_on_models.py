@@ -64,8 +64,8 @@ async def test_claude_code_searches_on_embedded_model(tmp_path: Path) -> None:
 @pytest.mark.ran("Claude Code", "llama-server")
 async def test_claude_code_searches_on_llama_server(tmp_path: Path) -> None:
     with llama_server(model=MODEL, context=8192) as url:
-        upstream = {"url": f"{url}/v1", "models": ["smollm2"], "tool_mode": "native"}
+        upstream = {"url": f"{url}/v1", "models": ["smollm2"], "tool_mode": "prompt", "call_format": "hermes"}
         lines = (f"{name} = {json.dumps(value)}" for name, value in upstream.items())
         config = settings(tmp_path, "[model_aliases]", 'm = "smollm2"', "[upstreams.behind]", *lines)
-        with running(tmp_path, "--config", str(config), "--capture", "/tmp/a21cap") as gateway:
+        with running(tmp_path, "--config", str(config)) as gateway:
             assert_searched(await search(gateway.url, tmp_path))
