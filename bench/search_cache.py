@@ -1,4 +1,4 @@
-"""Share of its prompts that a real llama.cpp server reads from its cache, over 20 turns that find their tools among 200.
+"""Share of its prompts that a real llama.cpp server has in its cache, over 20 turns that find their tools among 200.
 
     python -m bench.search_cache [--mode native|parse]
 
@@ -45,85 +45,84 @@ class Turn(NamedTuple):
     tokens: int
 
 
-def about(name: str) -> str:
+def _about(name: str) -> str:
     return f"Returns {name.replace('_', ' ')}."
 
 
-def name_of(turn: int) -> str:
+def _name_of(turn: int) -> str:
     """The tool that this turn calls."""
     return NAMES[FOUND[turn * len(FOUND) // TURNS]]
 
 
-def finds(turn: int) -> bool:
+def _finds(turn: int) -> bool:
     """Whether this turn is the first one that calls its tool."""
-    return turn == 0 or name_of(turn) != name_of(turn - 1)
+    return turn == 0 or _name_of(turn) != _name_of(turn - 1)
 
 
-def messages_turn(turn: int) -> Made:
+def _messages_turn(turn: int) -> Made:
     """As Claude Code writes it: a search of the client, whose result refers to a tool."""
-    name, made = name_of(turn), Made()
+    name, made = _name_of(turn), Made()
 
     def called(id: str, tool: str, arguments: dict[str, str], result: object) -> None:
         use = {"type": "tool_use", "id": id, "name": tool, "input": arguments}
         made.append({"role": "assistant", "content": [use]})
         made.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": result}]})
 
-    if finds(turn):
+    if _finds(turn):
         reference = {"type": "tool_reference", "tool_name": name}
         called(f"s{turn}", "ToolSearch", {"query": f"select:{name}"}, [reference])
     called(f"c{turn}", name, {"city": "Bern"}, "fine")
     return made
 
 
-def messages_tools(turns: int) -> Made:
+def _messages_tools(turns: int) -> Made:
     """The search, and the tools found so far."""
     search = {"name": "ToolSearch", "description": f"Finds tools: {', '.join(NAMES)}", "input_schema": SCHEMA}
-    found = dict.fromkeys(name_of(turn) for turn in range(turns))
-    shown = ({"name": n, "description": about(n), "input_schema": SCHEMA, "defer_loading": True} for n in found)
+    found = dict.fromkeys(_name_of(turn) for turn in range(turns))
+    shown = ({"name": n, "description": _about(n), "input_schema": SCHEMA, "defer_loading": True} for n in found)
     return [*shown, search]
 
 
-def function(name: str) -> dict[str, Any]:
-    return {"type": "function", "name": name, "description": about(name), "parameters": SCHEMA}
+def _function(name: str) -> dict[str, Any]:
+    return {"type": "function", "name": name, "description": _about(name), "parameters": SCHEMA}
 
 
-def responses_turn(turn: int) -> Made:
+def _responses_turn(turn: int) -> Made:
     """Items of a search that the gateway ran, and those of a call."""
-    name, made = name_of(turn), Made()
-    if finds(turn):
+    name, made = _name_of(turn), Made()
+    if _finds(turn):
         search = {"execution": "server", "call_id": None, "status": "completed"}
         made.append({"type": "tool_search_call", "arguments": {"query": name}, **search})
-        made.append({"type": "tool_search_output", "tools": [{**function(name), "defer_loading": True}], **search})
+        made.append({"type": "tool_search_output", "tools": [{**_function(name), "defer_loading": True}], **search})
     made.append({"type": "function_call", "call_id": f"c{turn}", "name": name, "arguments": '{"city": "Bern"}'})
     made.append({"type": "function_call_output", "call_id": f"c{turn}", "output": "fine"})
     return made
 
 
-def responses_tools(turns: int) -> Made:
-    return [{"type": "tool_search"}, *({**function(name), "defer_loading": True} for name in NAMES)]
+def _responses_tools(turns: int) -> Made:
+    return [{"type": "tool_search"}, *({**_function(name), "defer_loading": True} for name in NAMES)]
 
 
-def chat_turn(turn: int) -> Made:
-    call = {"id": f"c{turn}", "type": "function", "function": {"name": name_of(turn), "arguments": '{"city": "Bern"}'}}
+def _chat_turn(turn: int) -> Made:
+    call = {"id": f"c{turn}", "type": "function", "function": {"name": _name_of(turn), "arguments": '{"city": "Bern"}'}}
     return [
         {"role": "assistant", "content": None, "tool_calls": [call]},
         {"role": "tool", "tool_call_id": f"c{turn}", "content": "fine"},
     ]
 
 
-def chat_tools(turns: int) -> Made:
+def _chat_tools(turns: int) -> Made:
     """All tools, from a client that knows no search."""
     return [
-        {"type": "function", "function": {k: v for k, v in function(name).items() if k != "type"}} for name in NAMES
+        {"type": "function", "function": {k: v for k, v in _function(name).items() if k != "type"}} for name in NAMES
     ]
 
 
 KINDS: Final[dict[str, tuple[Callable[[int], Made], Callable[[int], Made]]]] = {
-    "anthropic_messages": (messages_turn, messages_tools),
-    "openai_responses": (responses_turn, responses_tools),
-    "openai_chat": (chat_turn, chat_tools),
+    "anthropic_messages": (_messages_turn, _messages_tools),
+    "openai_responses": (_responses_turn, _responses_tools),
+    "openai_chat": (_chat_turn, _chat_tools),
 }
-
 
 
 @contextmanager
@@ -131,7 +130,13 @@ def gateway(home: Path, mode: str) -> Iterator[tuple[Gateway, str]]:
     """Runs a gateway in front of llama.cpp's server, in this tool mode; yields it, and the name of the model."""
     with llama(mode, CONTEXT) as behind:
         config = home / "config.toml"
-        settings = {"url": behind.url, "tool_mode": mode, "call_format": "hermes", "models": [behind.model]}
+        settings = {
+            "url": behind.url,
+            "provider": "llama_cpp",
+            "tool_mode": mode,
+            "call_format": "hermes",
+            "models": [behind.model],
+        }
         lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
         config.write_text(f"[tools]\nsearch_above = 50\n[upstreams.behind]\n{''.join(lines)}")
         with running(home, "--config", str(config)) as started:
