@@ -31,7 +31,7 @@ PAGES: Final = "https://docs.example.com"
 PAGE: Final = "# Releases\n\nDragoman 1.0 was released on the fifth of May.\n"
 _SYSTEM: Final = "You search the web with the tool WebSearch, and answer from its results."
 FLAGS: Final = ("--tools", "WebSearch", "--allowedTools", "WebSearch", "--system-prompt", _SYSTEM)
-ASKED: Final = (
+QUESTIONS: Final = (
     *(PROMPT, "Perform a web search for the query"),
     *("released on the fifth of May", "Web search results for query"),
 )
@@ -50,11 +50,11 @@ def failures(run: Run) -> list[str]:
     called = {part["name"] for part in run.parts("assistant", "tool_use")}
     results = [line for line in run.lines if line["type"] == "user"]
     uses = run.end().get("modelUsage", {}).values()
-    shown = [line["tool_use_result"] for line in results if isinstance(line.get("tool_use_result"), Mapping)]
-    found = json.dumps(shown, separators=(",", ":"))
+    tool_results = [line["tool_use_result"] for line in results if isinstance(line.get("tool_use_result"), Mapping)]
+    found = json.dumps(tool_results, separators=(",", ":"))
     checks = {
         "only WebSearch is called": called == {"WebSearch"},
-        'Claude Code shows "Did 1 search"': [each.get("searchCount") for each in shown] == [1],
+        'Claude Code shows "Did 1 search"': [each.get("searchCount") for each in tool_results] == [1],
         "the result has the URL of the page": f'"url":"{PAGES}/releases.md"' in found,
         "searches are counted": any(use["webSearchRequests"] for use in uses),
         "there is an answer": run.end().get("is_error") is False and bool(run.end().get("result")),
@@ -65,8 +65,8 @@ def failures(run: Run) -> list[str]:
 
 def _write_recording(run: Run, texts: list[list[str]], model: str) -> None:
     written = [text for each in texts for text in each]
-    assert len(written) == len(ASKED), f"expected {len(ASKED)} texts of the model, got {written}"
-    answers = [{"asked": asked, "text": text} for asked, text in zip(ASKED, written, strict=True)]
+    assert len(written) == len(QUESTIONS), f"expected {len(QUESTIONS)} texts of the model, got {written}"
+    answers = [{"asked": question, "text": text} for question, text in zip(QUESTIONS, written, strict=True)]
     RECORDING.parent.mkdir(parents=True, exist_ok=True)
     lines = [recording_head(run, model), *answers]
     RECORDING.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))

@@ -79,8 +79,8 @@ def _messages_tools(turns: int) -> Made:
     """The search, and the tools found so far."""
     search = {"name": "ToolSearch", "description": f"Finds tools: {', '.join(NAMES)}", "input_schema": SCHEMA}
     found = dict.fromkeys(_name_of(turn) for turn in range(turns))
-    shown = ({"name": n, "description": _about(n), "input_schema": SCHEMA, "defer_loading": True} for n in found)
-    return [*shown, search]
+    found_tools = ({"name": n, "description": _about(n), "input_schema": SCHEMA, "defer_loading": True} for n in found)
+    return [*found_tools, search]
 
 
 def _function(name: str) -> dict[str, Any]:
@@ -128,19 +128,19 @@ KINDS: Final[dict[str, tuple[Callable[[int], Made], Callable[[int], Made]]]] = {
 @contextmanager
 def gateway(home: Path, mode: str) -> Iterator[tuple[Gateway, str]]:
     """Runs a gateway in front of llama.cpp's server, in this tool mode; yields it, and the name of the model."""
-    with llama(mode, CONTEXT) as behind:
+    with llama(mode, CONTEXT) as upstream:
         config = home / "config.toml"
         settings = {
-            "url": behind.url,
+            "url": upstream.url,
             "provider": "llama_cpp",
             "tool_mode": mode,
             "call_format": "hermes",
-            "models": [behind.model],
+            "models": [upstream.model],
         }
         lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-        config.write_text(f"[tools]\nsearch_above = 50\n[upstreams.behind]\n{''.join(lines)}")
+        config.write_text(f"[tools]\nsearch_above = 50\n[upstreams.llama]\n{''.join(lines)}")
         with running(home, "--config", str(config)) as started:
-            yield started, behind.model
+            yield started, upstream.model
 
 
 def conversation(api: str, started: Gateway, model: str) -> list[Turn]:

@@ -42,8 +42,9 @@ from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_re
 from dragoman.gateway.router import ModelRoute, Router, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
+from dragoman.gateway.vendor_tools.listings import Listings, offers_tools
 from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, declared_servers, offers_tools
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
@@ -129,11 +130,7 @@ class Gateway:
         self._router.check_aliases()
 
     async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store.
-
-        Raises:
-            ExceptionGroup: Some could not be closed; all others are.
-        """
+        """Closes every backend, the vendor tools, and the response store. Raises `ExceptionGroup` after all of them."""
         try:
             await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
         finally:

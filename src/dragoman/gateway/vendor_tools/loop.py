@@ -31,8 +31,9 @@ from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound
-from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
