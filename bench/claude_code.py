@@ -37,6 +37,7 @@ from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App
+from dragoman.server.client_watch import TAKE_BODY
 from support.recorded_backend import RecordedBackend
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "backends" / "claude_code"
@@ -44,6 +45,7 @@ MODEL = "qwen2.5-coder-1.5b"
 PROMPT = "Read the file notes.txt and say what it holds"
 NOTES = "Meet Ada at the lighthouse on Tuesday."
 FOLDER = "FOLDER"
+MESSAGES = "/v1/messages"
 OMITTED = "(left out)"
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -122,9 +124,11 @@ class RequestRecorder:
         """The model's texts for each request, several if it was re-asked."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Serves one ASGI scope."""
-        if scope.get("method") != "POST":
+        """Serves one ASGI scope; requests for other purposes than a message are not recorded."""
+        if scope.get("method") != "POST" or scope["path"] != MESSAGES:
             return await self._app(scope, receive, send)
+        extensions = {name: value for name, value in scope.get("extensions", {}).items() if name != TAKE_BODY}
+        scope["extensions"] = extensions  # so that the body arrives by `receive`
         body, runs_before = bytearray(), len(self._engine.runs) if self._engine else 0
 
         async def receive_and_copy() -> Any:
