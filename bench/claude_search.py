@@ -31,11 +31,13 @@ PAGES: Final = "https://docs.example.com"
 PAGE: Final = "# Releases\n\nDragoman 1.0 was released on the fifth of May.\n"
 _SYSTEM: Final = "You search the web with the tool WebSearch, and answer from its results."
 FLAGS: Final = ("--tools", "WebSearch", "--allowedTools", "WebSearch", "--system-prompt", _SYSTEM)
-QUESTIONS: Final = (
-    *(PROMPT, "Perform a web search for the query"),
-    *("released on the fifth of May", "Web search results for query"),
-)
-"""What the last message of each of the four requests contains."""
+QUESTIONS: Final = {
+    PROMPT: "WebSearch",
+    "Perform a web search for the query": "web_search",
+    "released on the fifth of May": "",
+    "Web search results for query": "",
+}
+"""What the last message of each request to the model contains, and the tool that the model calls; "": it answers."""
 
 
 def search_config(folder: Path) -> WebSearchConfig:
@@ -64,11 +66,19 @@ def failures(run: Run) -> list[str]:
 
 
 def _write_recording(run: Run, texts: list[list[str]], model: str) -> None:
-    written = [text for each in texts for text in each]
-    assert len(written) == len(QUESTIONS), f"expected {len(QUESTIONS)} texts of the model, got {written}"
-    answers = [{"asked": question, "text": text} for question, text in zip(QUESTIONS, written, strict=True)]
+    """Writes the texts; the second of the three requests of Claude Code has two rounds.
+
+    Args:
+        run: Claude Code's output.
+        texts: The model's texts for each request; more than needed where it was re-asked.
+        model: Name of the model.
+    """
+    first, side, last = texts
+    lines: list[object] = [recording_head(run, model)]
+    for (question, tool), written in zip(QUESTIONS.items(), (first, side, side, last), strict=True):
+        used = next(text for text in written if f'"{tool}"' in text) if tool else written[-1]
+        lines.append({"asked": question, "text": used, "all_texts": written})
     RECORDING.parent.mkdir(parents=True, exist_ok=True)
-    lines = [recording_head(run, model), *answers]
     RECORDING.write_text("".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines))
 
 
