@@ -28,8 +28,8 @@ sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 from bench import offline
 from bench.forty import RecordingEngine
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.config import ServerConfig
@@ -259,9 +259,9 @@ def recorded_backend(folder: Path) -> RecordedBackend:
         return RecordedBackend.of(path)
 
 
-def recording_backend(model: str) -> tuple[EmbeddedBackend, RecordingEngine]:
+def recording_backend(model: str) -> tuple[EmbeddedModel, RecordingEngine]:
     """Returns the embedded model, and its engine, which records."""
-    embedded = EmbeddedBackend.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
+    embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
     engine = RecordingEngine(embedded.engine)
     embedded.engine = cast(LlamaProcess, engine)
     return embedded, engine

@@ -27,8 +27,8 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Output, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
@@ -277,10 +277,10 @@ async def run_required(model: str, record: bool) -> Count:
 
 
 @asynccontextmanager
-async def _running(model: str) -> AsyncGenerator[tuple[EmbeddedBackend, RecordingEngine], None]:
+async def _running(model: str) -> AsyncGenerator[tuple[EmbeddedModel, RecordingEngine], None]:
     """Runs the model; its completions are stored in the engine."""
     config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1)
-    backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
+    backend = EmbeddedModel.from_config(config, weights.find_weights(model), _say)
     engine = RecordingEngine(backend.engine)
     backend.engine = cast(LlamaProcess, engine)
     await backend.start()

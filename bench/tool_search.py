@@ -20,8 +20,8 @@ from msgspec.structs import replace
 from bench.forty import complete_calls
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.catalog import tokenizers
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolResult, known_tools
@@ -168,7 +168,7 @@ def _prompt(each: Request) -> str:
 
 async def _run(model: str) -> None:
     config = EmbeddedConfig(model=model, context_window=8192, max_concurrency=1, threads=1)
-    backend = EmbeddedBackend.from_config(config, weights.find_weights(model), lambda _: None)
+    backend = EmbeddedModel.from_config(config, weights.find_weights(model), lambda _: None)
     await backend.start()
     try:
         for name, offered in (("10 tools offered", right_tools()), ("200 tools behind the search", tools())):

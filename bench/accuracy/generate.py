@@ -19,8 +19,8 @@ from llguidance import LLMatcher, LLTokenizer
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
@@ -104,7 +104,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     pairs = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.call_count == "one")
     to_generate = [(case, rung) for case, rung in pairs if (case.id, rung) not in stored]
     config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, threads=threads)
-    backend = EmbeddedBackend.from_config(config, weights.find_weights(model), _say)
+    backend = EmbeddedModel.from_config(config, weights.find_weights(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
     try:
@@ -121,7 +121,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
 
 
 async def _generate_text(
-    backend: EmbeddedBackend, meter: Meter, case: Case, rung: str, earlier: Mapping[str, RecordedText]
+    backend: EmbeddedModel, meter: Meter, case: Case, rung: str, earlier: Mapping[str, RecordedText]
 ) -> RecordedText | None:
     """Returns the model's text; None if it is not asked on this rung."""
     model = backend.models()[0].id
@@ -150,7 +150,7 @@ def _request(case: Case, model: str, rung: str) -> Request:
     return request
 
 
-def _is_allowed_by_grammar(backend: EmbeddedBackend, request: Request, raw: RecordedText) -> bool:
+def _is_allowed_by_grammar(backend: EmbeddedModel, request: Request, raw: RecordedText) -> bool:
     """Whether the model would write the same text with its grammar.
 
     It would if the grammar allows each token of the text and its end, as the most likely token stays the same.

@@ -17,8 +17,11 @@ from urllib.parse import urlsplit
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local.files import find_model
+from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.shared_state import SharedState
 from dragoman.catalog import models
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
@@ -85,13 +88,24 @@ def get_weights(
         RemoteError: the download failed.
     """
     model = config.model or models.default().name
-    if is_weights_file(model) or not config.auto_download or weights.is_downloaded(model):
-        return weights.find_weights(model, _report_large(model, report))
+    if is_weights_file(model) or not config.auto_download or _local_file(config, model) or weights.is_downloaded(model):
+        return find_weights(config, report)
     report(f"downloading the weights of {model} (first use only)")
     path = download(model)
     if not config.model:
         report("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
     return path
+
+
+def find_weights(config: EmbeddedConfig, report: Report = no_report) -> Path:
+    """Returns the weights of the configured model, which are on this machine; `report` receives what takes long.
+
+    Raises:
+        ConfigError: the model is unknown, or its weights are missing or have changed.
+    """
+    model = config.model or models.default().name
+    local = _local_file(config, model)
+    return local.path if local else weights.find_weights(model, _report_large(model, report))
 
 
 def build_gateway(
@@ -136,11 +150,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
     endpoint = McpEndpoint(servers) if servers.served() else None
 
     async def close() -> None:
-        try:
-            if endpoint is not None:
-                await endpoint.close()
-        finally:
-            await servers.close()
+        await close_all(*([endpoint.close] if endpoint else []), servers.close)
 
     return VendorToolRunner(
         build_executors(tools, servers),
@@ -214,7 +224,8 @@ def local_backends(
 def _shared(config: settings.Config, embedded: bool, path: Path) -> list[Backend]:
     """Returns the backends of `local_backends` in another process, which listens at this path."""
     from dragoman.backends.claude_cli import models as claude_models
-    from dragoman.backends.shared.client import ModelsProcess, SharedBackend
+    from dragoman.backends.shared.client import SharedBackend
+    from dragoman.backends.shared.models_process import ModelsProcess
 
     process = ModelsProcess(path)
     claude = [SharedBackend(process, _CLAUDE, claude_models.resolve_model)] if config.claude_cli.enabled else []
@@ -263,15 +274,31 @@ def embedded_model_name(config: EmbeddedConfig) -> str:
     if not config.enabled:
         raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
     model = config.model or models.default().name
+    if _local_file(config, model):
+        return model
     file = is_weights_file(model)
     path = weights.find_weights(model) if file or not config.auto_download else weights.weights_path(model)
     return path.stem if file or model.startswith("hf:") else models.get(model).name
 
 
-def is_embedded_model(model: str) -> bool:
-    """Whether this names a model that can be embedded: one of the catalogue, on Hugging Face, or a GGUF file."""
-    names = {name for each in models.models() for name in (each.name, *each.aliases)}
-    return bool(model) and (is_weights_file(model) or model.startswith("hf:") or model.lower() in names)
+def is_embedded_model(model: str, config: EmbeddedConfig) -> bool:
+    """Whether this names a model that can be embedded: a GGUF file, or one on Hugging Face, in the catalogue, or here.
+
+    Args:
+        model: the name.
+        config: the settings, with the folders of models.
+    """
+    return bool(model) and (_has_weights(model) or _local_file(config, model) is not None)
+
+
+def _has_weights(model: str) -> bool:
+    """Whether `weights` knows this name."""
+    return is_weights_file(model) or model.startswith("hf:") or models.find(model) is not None
+
+
+def _local_file(config: EmbeddedConfig, model: str) -> FoundFile | None:
+    """Returns the file of a model that only this machine has a name for, such as one of Ollama."""
+    return None if _has_weights(model) else find_model(config, model)
 
 
 def is_weights_file(model: str) -> bool:

@@ -4,8 +4,8 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
@@ -18,10 +18,10 @@ def silent(_: str) -> None:
     """Ignores the status."""
 
 
-def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedBackend:
+def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedModel:
     """The engine is not started; it has one thread, since several would wait for each other on a busy machine."""
     own = EmbeddedConfig(**{"threads": 1, **config})
-    return EmbeddedBackend(weights.find_weights(PROFILE.name), profile, own, silent)
+    return EmbeddedModel(weights.find_weights(PROFILE.name), profile, own, silent)
 
 
 class ScriptedLlama(LlamaProcess):

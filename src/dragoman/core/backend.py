@@ -7,7 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.core.errors import DragomanError, UnsupportedError
+from dragoman.core.errors import DragomanError, UnsupportedError, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
@@ -21,6 +21,8 @@ class PromptProgress(NamedTuple):
     total: int
     cut: str = ""
     """Name of what was trimmed from the request to shorten evaluation; empty: nothing."""
+    waits_for: str = ""
+    """What the request waits for before its prompt is evaluated, such as `loading qwen3-4b`; empty: nothing."""
 
 
 T = TypeVar("T")
@@ -129,9 +131,32 @@ class Backend(ABC):
     async def refresh_models(self) -> None:
         """Updates the list of models, after a request for an unknown model; does nothing if it was updated just now."""
 
+    async def refresh_local_models(self) -> None:
+        """Updates the list of models that are files of this machine; called before clients are sent the list."""
+
+    def other_names(self) -> Mapping[str, str]:
+        """Returns names of models that are accepted but not listed, each with the backend's own name of the model."""
+        return {}
+
     def resolve_model_name(self, name: str) -> str | None:
         """Returns the backend's own name of a model that it serves but cannot list; None: it does not serve it."""
-        return None
+        return self.other_names().get(name)
+
+    async def load_model(self, model: str) -> None:
+        """Loads a model into memory, and returns when it is ready.
+
+        Raises:
+            DragomanError: The model is loaded already, does not fit, or is not loaded by this backend.
+        """
+        raise UnsupportedError(f"model {quote(model)} is not loaded by this gateway, but by its server", "model")
+
+    async def unload_model(self, model: str) -> None:
+        """Removes a model from memory after its running requests.
+
+        Raises:
+            DragomanError: The model is not loaded, must stay, or is not loaded by this backend.
+        """
+        raise UnsupportedError(f"model {quote(model)} is not unloaded by this gateway, but by its server", "model")
 
     async def count_tokens(self, request: Request) -> int | None:
         """Returns the number of prompt tokens of the request; None if it cannot be determined now.

@@ -23,11 +23,7 @@ from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
-from dragoman.core.errors import (
-    DragomanError,
-    RequestError,
-    UnsupportedError,
-)
+from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
@@ -139,6 +135,10 @@ class Gateway:
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
         return self._router.models()
+
+    async def refresh_local_models(self) -> None:
+        """Updates the lists of models that are files of this machine."""
+        await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
 
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""

@@ -5,6 +5,7 @@
     POST /v1/embeddings, /v1/completions, …                    untranslated, to the server that has the model (`paths`)
     POST /v1/responses/compact                                 a conversation as a summary (`compaction`)
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
+    POST /models/load, /models/unload                          a model into memory, or out of it (`models`)
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
     GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
     POST /mcp                                                  the tools of MCP servers that clients may use
@@ -46,7 +47,8 @@ from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
-from dragoman.server.model_list import list_response, model_response
+from dragoman.server.models.loading import ModelLoading
+from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
@@ -97,6 +99,8 @@ class App:
         self._by_path |= {path: Route(dialects.get("openai_chat"), passed=path) for path in paths.PASSTHROUGH_PATHS}
         responses = dialects.get(stored.NAME)
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
+        chat = dialects.get("openai_chat")
+        self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
@@ -139,9 +143,10 @@ class App:
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
                 await self._gateway.mcp_endpoint(scope, receive, send_tracked)
-            elif posted is not None and posted.passed:
+            elif posted is not None and (posted.passed or posted.loads is not None):
                 client = Client.from_scope(scope, receive, send_tracked)
-                await Passthrough(posted, self._gateway, self._config, record, client).run(headers)
+                answer = Passthrough if posted.passed else ModelLoading
+                await answer(posted, self._gateway, self._config, record, client).run(headers)
             elif posted is not None:
                 if self._captures:
                     headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
@@ -224,6 +229,7 @@ class App:
             store = self._gateway.response_store
             await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, store, method, path, query))
         else:
+            await self._gateway.refresh_local_models()
             models, dialect = self._gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
             body = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)

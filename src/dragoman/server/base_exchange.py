@@ -90,10 +90,14 @@ class Route(NamedTuple):
     """The model, if the path names it."""
     compacts: bool = False
     """Whether the path compacts the conversation instead of generating."""
+    loads: bool | None = None
+    """Whether the path loads a model, or unloads it; None: neither."""
 
     @property
     def label(self) -> str:
         """The API, as the label in metrics."""
+        if self.loads is not None:
+            return "models"
         return "passthrough" if self.passed else self.dialect.name
 
 

@@ -7,7 +7,6 @@ import msgspec
 from dragoman.schema.setting import setting
 
 WEB_SEARCH: Final = ("", "searxng", "local")
-WEB_FETCH: Final = ("", "http")
 
 
 class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +37,8 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: Annotated[
         str,
         setting(
-            "What fetches pages (docs/vendor-tools.md): `http` the gateway itself; empty: nothing does.",
-            choices=WEB_FETCH,
+            "What fetches pages (docs/vendor-tools.md): `http` the gateway itself, `mcp:NAME/TOOL` a tool of an MCP "
+            "server; empty: nothing does."
         ),
     ] = ""
     allowed_hosts: Annotated[
@@ -61,8 +60,8 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "that a misled model cannot send data away in a URL of its own."
         ),
     ] = False
-    max_bytes: Annotated[int, setting("Maximum bytes of a page, decompressed.", ge=1000)] = 5_000_000
-    max_redirects: Annotated[int, setting("Maximum redirects of a fetch; each is checked.", ge=0, le=20)] = 5
+    max_bytes: Annotated[int, setting("Maximum bytes of a page, decompressed, for `http`.", ge=1000)] = 5_000_000
+    max_redirects: Annotated[int, setting("Maximum redirects of a fetch, for `http`.", ge=0, le=20)] = 5
     timeout_s: Annotated[float, setting("Timeout of a fetch, with its text extraction, in seconds.", gt=0)] = 20.0
     models: Annotated[
         tuple[str, ...], setting("Patterns of the models that may fetch, such as `qwen*`; empty: all.")

@@ -9,8 +9,8 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, ReplyStore, VerbatimHistory
 from dragoman.catalog import models
@@ -205,7 +205,7 @@ def test_recorded_calls_differ_from_rendered_calls() -> None:
 
 async def test_embedded_model_prompt_contains_its_verbatim_text() -> None:
     profile = replace(models.default(), after_result="free")
-    embedded: Any = EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
+    embedded: Any = EmbeddedModel(weights.find_weights(profile.name), profile, EmbeddedConfig(), lambda _: None)
     embedded.engine = tap = forty.RecordingEngine(ScriptedLlama(FENCED, "It is sunny."))
     asked = v.Request(profile.name, (QUESTION,), (WEATHER,))
     reply = collect(await all_events(embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))))

@@ -18,8 +18,8 @@ from bench.forty import RecordingEngine
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Progress
 from dragoman.core import events as ev
 from dragoman.core import messages as v
@@ -39,7 +39,7 @@ CALL = '<tool_call>\n{"name": "get_weather", "arguments": {"city": "Paris"}}\n</
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def small() -> AsyncIterator[EmbeddedBackend]:
+async def small() -> AsyncIterator[EmbeddedModel]:
     embedded = backend(context_window=2048)
     await embedded.start()
     yield embedded
@@ -51,11 +51,11 @@ def request(text: str = "Write a list of 500 animals, one a line.", **more: Any)
     return v.Request(PROFILE.name, (v.Message("user", (v.Text(text),)),), **settings)
 
 
-def ask(embedded: EmbeddedBackend, asked: v.Request) -> EventStream:
+def ask(embedded: EmbeddedModel, asked: v.Request) -> EventStream:
     return embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__))
 
 
-async def events_of(embedded: EmbeddedBackend, asked: v.Request) -> list[ev.AnyEvent]:
+async def events_of(embedded: EmbeddedModel, asked: v.Request) -> list[ev.AnyEvent]:
     return await all_events(ask(embedded, asked))
 
 
@@ -70,7 +70,7 @@ def warnings(events: list[ev.AnyEvent]) -> list[str]:
 # The real engine
 
 
-async def engine_counter(embedded: EmbeddedBackend, counter: str) -> int:
+async def engine_counter(embedded: EmbeddedModel, counter: str) -> int:
     """One of the engine's own counters, read when it is idle: it counts a request one token after its end."""
     while True:
         lines = (await embedded.engine.metrics()).splitlines()
@@ -79,7 +79,7 @@ async def engine_counter(embedded: EmbeddedBackend, counter: str) -> int:
             return int(counts[counter])
 
 
-async def test_client_disconnect_stops_engine(small: EmbeddedBackend) -> None:
+async def test_client_disconnect_stops_engine(small: EmbeddedModel) -> None:
     before = await engine_counter(small, "tokens_predicted_total")
     async with aclosing(ask(small, request())) as events:
         async for batch in events:
@@ -92,7 +92,7 @@ async def test_client_disconnect_stops_engine(small: EmbeddedBackend) -> None:
     assert await engine_counter(small, "tokens_predicted_total") == left + 3
 
 
-async def test_usage_equals_engine_counters(small: EmbeddedBackend) -> None:
+async def test_usage_equals_engine_counters(small: EmbeddedModel) -> None:
     names = ("prompt_tokens_total", "prompt_tokens_cached_total", "tokens_predicted_total")
     before = [await engine_counter(small, name) for name in names]
     usage = collect(await events_of(small, request("Tell me of the sea.", max_tokens=20))).usage
@@ -120,13 +120,13 @@ LONG_TALK = (
     ],
     ids=["words", "tools", "schema", "results"],
 )
-async def test_count_tokens_equals_input_tokens_of_response(small: EmbeddedBackend, asked: v.Request) -> None:
+async def test_count_tokens_equals_input_tokens_of_response(small: EmbeddedModel, asked: v.Request) -> None:
     start = (await events_of(small, asked))[0]
     assert isinstance(start, ev.Start)
     assert await small.count_tokens(asked) == start.input_tokens > 0
 
 
-async def test_count_tokens_does_not_wait_for_concurrency_slot(small: EmbeddedBackend) -> None:
+async def test_count_tokens_does_not_wait_for_concurrency_slot(small: EmbeddedModel) -> None:
     async with contextlib.AsyncExitStack() as stack:
         for _ in range(2):
             await anext(await stack.enter_async_context(aclosing(ask(small, request()))))
@@ -136,7 +136,7 @@ async def test_count_tokens_does_not_wait_for_concurrency_slot(small: EmbeddedBa
     assert all(a < b for a, b in itertools.pairwise(cast(list[int], counts)))
 
 
-async def test_prompt_beyond_context_window_is_counted(small: EmbeddedBackend) -> None:
+async def test_prompt_beyond_context_window_is_counted(small: EmbeddedModel) -> None:
     assert 3000 < (await small.count_tokens(request("word " * 3000)) or 0) < 3100
 
 
@@ -152,7 +152,7 @@ CLIENTS = clients_requests()
 
 
 @pytest.mark.parametrize("name", CLIENTS)
-async def test_token_estimate_of_agent_request_is_within_ten_percent(small: EmbeddedBackend, name: str) -> None:
+async def test_token_estimate_of_agent_request_is_within_ten_percent(small: EmbeddedModel, name: str) -> None:
     """The estimate's weights are not fitted to this tokenizer."""
     engine_counter = await small.count_tokens(CLIENTS[name]) or 0
     assert engine_counter > 4000
@@ -176,7 +176,7 @@ async def test_count_tokens_is_none_while_engine_is_down() -> None:
     assert await embedded.count_tokens(request("Hi")) is None
 
 
-async def test_unknown_part_is_counted_as_its_json(small: EmbeddedBackend) -> None:
+async def test_unknown_part_is_counted_as_its_json(small: EmbeddedModel) -> None:
     raw = b'{"type":"hologram"}'
     counts = [
         await small.count_tokens(v.Request(PROFILE.name, (v.Message("user", (part,)),)))
@@ -186,7 +186,7 @@ async def test_unknown_part_is_counted_as_its_json(small: EmbeddedBackend) -> No
     assert counts[0]
 
 
-async def test_two_responses_are_generated_concurrently(small: EmbeddedBackend) -> None:
+async def test_two_responses_are_generated_concurrently(small: EmbeddedModel) -> None:
     said: list[str] = []
 
     async def note(name: str) -> list[ev.AnyEvent]:
@@ -202,20 +202,20 @@ async def test_two_responses_are_generated_concurrently(small: EmbeddedBackend) 
     assert turns > 5  # they alternate
 
 
-async def test_prompt_beyond_context_window_is_rejected(small: EmbeddedBackend) -> None:
+async def test_prompt_beyond_context_window_is_rejected(small: EmbeddedModel) -> None:
     with pytest.raises(ContextOverflowError, match=r"^prompt is too long: \d+ tokens > 2048 maximum$") as found:
         await events_of(small, request("word " * 3000))
     assert found.value.input_tokens > 3000
 
 
-async def test_response_with_tools_follows_response_schema(small: EmbeddedBackend) -> None:
+async def test_response_with_tools_follows_response_schema(small: EmbeddedModel) -> None:
     schema = '{"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}'
     reply = collect(await events_of(small, request("Say 3.", tools=(WEATHER,), response_schema=schema, max_tokens=60)))
     (part,) = reply.parts
     assert isinstance(part, v.ToolCall) or isinstance(json.loads(part.text)["x"], int)  # type: ignore[union-attr]
 
 
-async def test_logit_bias_is_applied(small: EmbeddedBackend) -> None:
+async def test_logit_bias_is_applied(small: EmbeddedModel) -> None:
     bias = {"logit_bias": msgspec.Raw(b'{"500": 100}')}
     said = words(await events_of(small, request("Hi", extra=bias, max_tokens=4)))
     assert said
@@ -288,7 +288,7 @@ async def test_reply_tokens_of_profile_limit_output_without_max_tokens() -> None
 # A scripted engine
 
 
-def with_engine(engine: ScriptedLlama, after_result: str = "free") -> EmbeddedBackend:
+def with_engine(engine: ScriptedLlama, after_result: str = "free") -> EmbeddedModel:
     embedded = backend(msgspec.structs.replace(PROFILE, after_result=after_result))
     embedded.engine = engine
     return embedded
@@ -345,7 +345,7 @@ async def test_truncated_second_call_finishes_with_length() -> None:
 async def test_request_is_prepared_outside_event_loop_thread() -> None:
     threads = []
 
-    class Noting(EmbeddedBackend):
+    class Noting(EmbeddedModel):
         def prepare(self, request: v.Request) -> Any:
             threads.append(threading.current_thread())
             return super().prepare(request)

@@ -13,7 +13,7 @@ import pytest_asyncio
 from pypdf.generic import DecodedStreamObject, DictionaryObject, NameObject
 
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
@@ -39,7 +39,7 @@ def projector(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def seeing(projector: Path) -> AsyncIterator[EmbeddedBackend]:
+async def seeing(projector: Path) -> AsyncIterator[EmbeddedModel]:
     embedded = backend(context_window=1024, max_concurrency=1, projector=str(projector))
     await embedded.start()
     yield embedded
@@ -64,7 +64,7 @@ def question(*parts: v.Part) -> v.Request:
     return v.Request(PROFILE.name, (v.Message("user", parts),), max_tokens=24, sampling=v.Sampling(temperature=0))
 
 
-async def ask(embedded: EmbeddedBackend, asked: v.Request) -> tuple[str, list[str], v.Usage]:
+async def ask(embedded: EmbeddedModel, asked: v.Request) -> tuple[str, list[str], v.Usage]:
     events = await all_events(embedded.generate(asked, ExchangeContext("id", 0, iter("abcdefgh").__next__)))
     text = "".join(event.text for event in events if isinstance(event, ev.TextDelta))
     warnings = [event.message for event in events if isinstance(event, ev.Notice)]
@@ -72,7 +72,7 @@ async def ask(embedded: EmbeddedBackend, asked: v.Request) -> tuple[str, list[st
 
 
 @pytest.mark.parametrize("color", COLORS)
-async def test_the_model_sees_the_image(seeing: EmbeddedBackend, color: str) -> None:
+async def test_the_model_sees_the_image(seeing: EmbeddedModel, color: str) -> None:
     shown = image(png(COLORS[color]))
     text, warnings, usage = await ask(seeing, question(v.Text("The word is"), shown, v.Text("Repeat the word.")))
     assert color in text
@@ -81,7 +81,7 @@ async def test_the_model_sees_the_image(seeing: EmbeddedBackend, color: str) -> 
     assert usage.output_tokens
 
 
-async def test_images_stay_where_they_were(seeing: EmbeddedBackend) -> None:
+async def test_images_stay_where_they_were(seeing: EmbeddedModel) -> None:
     red, blue = (image(png(COLORS[color])) for color in ("red", "blue"))
     prepared = seeing.prepare(question(v.Text("first"), red, v.Text("second"), blue, v.Text("third")))
     assert prepared.body["media"] == (red.source.data, blue.source.data)
@@ -91,14 +91,14 @@ async def test_images_stay_where_they_were(seeing: EmbeddedBackend) -> None:
     assert after.startswith("\nthird")
 
 
-async def test_an_image_in_a_tool_result_is_seen(seeing: EmbeddedBackend) -> None:
+async def test_an_image_in_a_tool_result_is_seen(seeing: EmbeddedModel) -> None:
     result = v.ToolResult("c1", (v.Text("The word is"), image(png(COLORS["green"]))))
     text, warnings, _ = await ask(seeing, question(result, v.Text("Repeat the word.")))
     assert "green" in text
     assert not warnings
 
 
-async def test_the_prompt_with_an_image_is_cached(seeing: EmbeddedBackend) -> None:
+async def test_the_prompt_with_an_image_is_cached(seeing: EmbeddedModel) -> None:
     asked = question(v.Text("The word is"), image(png(COLORS["red"], 48)), v.Text("Say it."))
     _, _, first = await ask(seeing, asked)
     _, _, second = await ask(seeing, asked)
@@ -116,7 +116,7 @@ async def test_the_prompt_with_an_image_is_cached(seeing: EmbeddedBackend) -> No
     ],
 )
 async def test_what_the_model_is_not_shown_is_named(
-    seeing: EmbeddedBackend, part: v.Image | v.Audio | v.Document, reason: str
+    seeing: EmbeddedModel, part: v.Image | v.Audio | v.Document, reason: str
 ) -> None:
     _, warnings, _ = await ask(seeing, question(part, v.Text("Hello")))
     assert any(reason in warning for warning in warnings), warnings
@@ -141,7 +141,7 @@ def pdf(*pages: str | tuple[int, int, int]) -> v.Document:
     return v.Document(v.MediaSource("application/pdf", base64.b64encode(file.getvalue()).decode()))
 
 
-async def test_a_pdf_is_shown_as_its_text(seeing: EmbeddedBackend) -> None:
+async def test_a_pdf_is_shown_as_its_text(seeing: EmbeddedModel) -> None:
     shown = await seeing.show_documents(question(pdf("Paris in May", "second page")))
     assert shown.messages[0].parts == (v.Text("Paris in May\n\nsecond page"),)
     text, warnings, _ = await ask(seeing, question(v.Text("The word is"), pdf("tomato"), v.Text("Repeat the word.")))
@@ -149,7 +149,7 @@ async def test_a_pdf_is_shown_as_its_text(seeing: EmbeddedBackend) -> None:
     assert not warnings
 
 
-async def test_a_page_without_text_is_shown_as_a_page_image(seeing: EmbeddedBackend) -> None:
+async def test_a_page_without_text_is_shown_as_a_page_image(seeing: EmbeddedModel) -> None:
     scan = pdf("The word is", COLORS["red"])
     text, warnings, _ = await ask(seeing, question(scan, v.Text("Repeat the word.")))
     assert "red" in text
@@ -173,13 +173,13 @@ async def test_text_files_are_shown_as_text() -> None:
     assert shown.messages[0].parts == (*text, v.ToolResult("c1", text))
 
 
-async def test_a_damaged_image_is_an_error_of_the_request(seeing: EmbeddedBackend) -> None:
+async def test_a_damaged_image_is_an_error_of_the_request(seeing: EmbeddedModel) -> None:
     damaged = base64.b64encode(base64.b64decode(png(COLORS["red"]))[:60]).decode()
     with pytest.raises(RequestError, match="Failed to load image"):
         await ask(seeing, question(image(damaged), v.Text("Hello")))
 
 
-async def test_a_cancelled_image_request_frees_its_slot(seeing: EmbeddedBackend) -> None:
+async def test_a_cancelled_image_request_frees_its_slot(seeing: EmbeddedModel) -> None:
     long = question(v.Text("Write a list of 500 animals."), image(png(COLORS["red"])))
     stream = seeing.generate(long, ExchangeContext("id", 0, iter("abcdefgh").__next__))
     async for batch in stream:
@@ -204,7 +204,7 @@ async def test_a_model_is_no_projector() -> None:
         backend(projector=str(weights.find_weights(PROFILE.name)))
 
 
-async def test_text_that_looks_like_a_mark_stays_text(seeing: EmbeddedBackend) -> None:
+async def test_text_that_looks_like_a_mark_stays_text(seeing: EmbeddedModel) -> None:
     prepared = seeing.prepare(question(v.Text("[media 0123 0]"), image(png(COLORS["red"]))))
     assert len(prepared.body["media"]) == 1
     assert "[media 0123 0]" in prepared.body["prompt"][0]

@@ -11,7 +11,7 @@ import pytest
 from msgspec import Raw
 
 from dragoman import dialects
-from dragoman.backends.embedded.backend import EmbeddedBackend
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.core.backend import Backend
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Reasoning, Request, ToolCall, ToolResult
@@ -213,7 +213,7 @@ async def test_claude_cli_gets_edited_conversation(tmp_path: Any) -> None:
 
 
 def test_embedded_backend_has_no_native_context_edits() -> None:
-    assert EmbeddedBackend.edits_context is Backend.edits_context
+    assert EmbeddedModel.edits_context is Backend.edits_context
 
 
 @pytest.mark.parametrize("edits", [[], KEPT_ALL["edits"], [ONE_KEPT]])

@@ -14,7 +14,7 @@ from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from dragoman.core import messages as v
-from dragoman.core.events import TextDelta
+from dragoman.core.events import TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client import server
@@ -178,6 +178,14 @@ async def test_failed_call_and_crash_are_errors_that_name_the_server() -> None:
     assert (failed["status"], crashed["status"]) == ("failed", "failed")
     assert "the ledger is closed" in failed["error"]["content"][0]["text"]
     assert "the MCP server books ended" in crashed["error"]["content"][0]["text"]
+
+
+async def test_half_of_a_character_in_arguments_is_replaced() -> None:
+    asked: list[v.Request] = []
+    echo = [ToolCallStart(0, "c1", "books__echo"), ToolCallDelta(0, '{"query": "\\ud83d"}'), ToolCallEnd(0)]
+    async with client(echo, ANSWER, asked=asked) as http:
+        (_, done, _), _ = await items(http, False, tools=[BOOKS])
+    assert (done["status"], done["output"]) == ("completed", "\ufffd")
 
 
 @each_stream

@@ -13,7 +13,8 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import MAX_CALLS
-from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.gateway import DEADLINE_S
 from support.scenarios import call
 from support.scripted_backend import Script, Scripted

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from msgspec.structs import replace
 
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.gguf import Metadata
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
@@ -95,7 +95,7 @@ Count = Callable[[], int]
 async def embedded(*texts: str, policy: GuardPolicy | None = None) -> AsyncIterator[tuple[str, Count, RepeatingLlama]]:
     profile = replace(models.default(), name="m", after_result="no_repeats")
     metadata = Metadata("m", CHATML, 4096, "", "", ("<|im_start|>", "<|im_end|>"), ())
-    backend = EmbeddedBackend("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
+    backend = EmbeddedModel("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
     backend.engine = model = RepeatingLlama(*texts)
     async with serving(Gateway([backend], policy=policy or GuardPolicy())) as (_, url):
         yield url, lambda: len(model.prompts), model

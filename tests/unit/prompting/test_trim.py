@@ -15,8 +15,8 @@ from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.embedded import weights
-from dragoman.backends.embedded.backend import EmbeddedBackend
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
@@ -308,7 +308,7 @@ def test_tokens_command_rejects_invalid_request(tmp_path: Path, capsys: pytest.C
 
 async def test_embedded_model_gets_trimmed_prompt() -> None:
     profile = models.default()
-    embedded: Any = EmbeddedBackend(
+    embedded: Any = EmbeddedModel(
         weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="aggressive"), lambda _: None
     )
     embedded.engine = tap = forty.RecordingEngine(ScriptedLlama("Hello."))
@@ -325,4 +325,4 @@ async def test_embedded_model_gets_trimmed_prompt() -> None:
 def test_embedded_model_rejects_unknown_tier() -> None:
     profile = models.default()
     with pytest.raises(ConfigError, match="unknown tier 'all'"):
-        EmbeddedBackend(weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="all"), lambda _: None)
+        EmbeddedModel(weights.find_weights(profile.name), profile, EmbeddedConfig(prompt_trim="all"), lambda _: None)

@@ -1,137 +1,73 @@
-"""The embedded model: llama.cpp with weights on this machine; no other server is needed.
+"""All models of this machine, loaded on request; no other server is needed.
 
-Prompts are rendered, constrained and read here; the engine only completes text. Its own tool handling is not used:
-it silently drops tools that the chat template does not support, and ignores `required`.
+`local.files` lists them, `local.pool` decides which are in memory, and each runs in a process of its own
+(`embedded_model`). The model of the settings is loaded at start.
 """
 
 import asyncio
+import dataclasses
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dragoman import formats
-from dragoman.backends.embedded import gguf
+from dragoman.backends.embedded import gguf, weights
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.grammar import constrain
-from dragoman.backends.embedded.llama_process import LlamaProcess
-from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
-from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
-from dragoman.backends.embedded.small_models import results_as_prose
-from dragoman.backends.embedded.start_worker import EngineSettings
-from dragoman.backends.request_limits import apply_trim
-from dragoman.backends.text_mode import sampling
-from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
-from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
-from dragoman.backends.text_mode.document_text import DocumentReader
-from dragoman.backends.text_mode.request import text_reader
-from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
-from dragoman.catalog import models as model_catalog
-from dragoman.catalog.models import ModelProfile
-from dragoman.core import events as ev
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
-from dragoman.core.errors import (
-    BackendUnavailableError,
-    ConfigError,
-    DragomanError,
-    RequestError,
-    UnsupportedError,
-    UpstreamError,
-    quote,
-)
-from dragoman.core.events import Notice
+from dragoman.backends.embedded.embedded_model import EmbeddedModel, context_window_of
+from dragoman.backends.embedded.local import memory
+from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
+from dragoman.backends.embedded.local.pool import ModelPool
+from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progress
+from dragoman.backends.embedded.local.stores import FoundFile
+from dragoman.backends.embedded.media import find_projector, read_projector
+from dragoman.catalog import models as catalog
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.errors import ConfigError, RequestError, UnknownModelError, nearest, quote
 from dragoman.core.messages import Request
-from dragoman.parsing.reply_reader import ReplyReader
-from dragoman.prompting import trim
-from dragoman.prompting.prompt_budget import Budget, budget_for
-from dragoman.wire.translation import notices_by_name
 
 log = logging.getLogger("dragoman.embedded")
 
-CONTEXT_WINDOW: Final = 8192
-"""Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
-
-
-def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
-    return EngineSettings(
-        path=path,
-        context_window=context_window,
-        max_concurrency=config.max_concurrency,
-        max_queue=config.max_queue,
-        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
-        reading_threads=config.threads or os.cpu_count() or 1,
-        memory_limit_mb=config.memory_limit_mb,
-        load_timeout_s=config.load_timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
-        projector=projector,
-    )
-
 
 class EmbeddedBackend(Backend):
-    """One model, run by one llama.cpp process."""
+    """The models of this machine."""
 
     def __init__(
-        self,
-        path: Path,
-        profile: ModelProfile | None,
-        config: EmbeddedConfig,
-        report: Callable[[str], None],
-        metadata: gguf.Metadata | None = None,
+        self, config: EmbeddedConfig, path: Path, default: EmbeddedModel, report: Callable[[str], None]
     ) -> None:
         """
         Args:
-            path: the weights, a GGUF file.
-            profile: the model's row of the catalogue; None: a file that is not in it.
             config: the settings.
+            path: the file of the model that they name.
+            default: that model.
             report: receives one line for whatever takes long.
-            metadata: the metadata of the file, for a file that is not on this machine; None: read from the file.
 
         Raises:
-            ConfigError: the file is not a usable model, or a setting does not fit it.
+            ConfigError: the file is not a usable model.
         """
-        model_metadata = gguf.metadata(path) if metadata is None else metadata
-        self._description = (profile, config, model_metadata)
-        self.after_result: str = profile.after_result if profile else "free"
-        self.format = formats.get(profile.format if profile else "hermes")
-        self._template = ChatTemplate(
-            model_metadata.chat_template,
-            model_metadata.bos,
-            model_metadata.eos,
-            model_metadata.control_tokens,
-            model_metadata.user_tokens,
+        self._config, self._report = config, report
+        (served,) = default.models()
+        shape, size = gguf.shape(path), path.stat().st_size
+        self._default = LocalModel(served.id, _aliases(served.id), path, size, "settings", shape)
+        self._built = {served.id: (path, default)}
+        """Models by id, with their files; they remember what they wrote also while they are not loaded."""
+        self._files = LocalFiles(config, FoundFile(served.id, path, "settings", size_bytes=size))
+        self._projectors: dict[str, Path | None] = {served.id: find_projector(path, config)}
+        """The usable projectors, by the model's id."""
+        self._images = {served.id: default.shows_images(served.id)}
+        self._index({})
+        self._pool = ModelPool(
+            lambda engines: memory.budget_bytes(config.memory_mb, engines),
+            config.keep_alive_s,
+            config.max_concurrency + config.max_queue,
+            fitting=self._fitting,
         )
-        context_window = config.context_window or min(model_metadata.context_window, CONTEXT_WINDOW)
-        if context_window > model_metadata.context_window:
-            raise ConfigError(
-                f"expected embedded.context_window of at most {model_metadata.context_window}, for which "
-                f"{path.name} was trained, got {context_window}; 0 takes what it has"
-            )
-        self._context_window = context_window
-        self.verbatim_history = VerbatimHistory()
-        """What the model wrote recently."""
-        self._prompt_trim = trim.validate_tier(config.prompt_trim, "embedded.prompt_trim")
-        self._budget = Budget(0, config.tools)
-        self.tokens_per_s = 0.0
-        """Measured speed of reading prompts; 0: not measured."""
-        projector = find_projector(path, config)
-        self._projector = read_projector(projector) if projector else NO_PROJECTOR
-        self._documents = DocumentReader(images=self._projector.has_vision)
-        self._reply_tokens = profile.reply_tokens if profile else 0
-        self._model = ServedModel(profile.name if profile else path.stem, context_window)
-        self._pooling = model_metadata.pooling
-        self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
-        """The path of a model that writes no text."""
-        settings = _engine_settings(path, projector, context_window, config)
-        self.engine = LlamaProcess(replace(settings, pooling=self._pooling), report)
 
     @classmethod
     def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedBackend":
-        """Returns the backend of the configured model.
+        """Returns the backend of the models of this machine.
 
         Args:
             config: the settings.
@@ -141,61 +77,125 @@ class EmbeddedBackend(Backend):
         Raises:
             ConfigError: the file is not a usable model.
         """
-        name = config.model or model_catalog.default().name
-        known = not (name.endswith(".gguf") or name.startswith("hf:"))
-        return cls(path, model_catalog.get(name) if known else None, config, report)
+        return cls(config, path, EmbeddedModel.from_config(config, path, report), report)
+
+    async def start(self) -> None:
+        """Loads the model of the settings and the pinned ones, and lists the others.
+
+        Raises:
+            BackendUnavailableError: an engine did not start.
+            ConfigError: a pinned model is unknown or does not fit.
+        """
+        default = self._pool.load_default(self._spec(self._default))
+        await asyncio.gather(default, self.refresh_models())
+        pinned = [self._pinned_model(name) for name in self._config.pinned]
+        self._pool.pin(model.id for model in pinned)
+        for model in pinned:
+            await self._pool.load(self._spec(model))
+
+    async def close(self) -> None:
+        """Ends all engines; running requests fail."""
+        await self._pool.close()
 
     def models(self) -> Sequence[ServedModel]:
-        """Returns the one embedded model."""
-        return (self._model,)
+        """Returns the models of this machine, that of the settings first."""
+        return self._served
+
+    def other_names(self) -> Mapping[str, str]:
+        """Returns the aliases, such as that of the repository; see `Backend`."""
+        return self._other_names
+
+    async def refresh_models(self) -> None:
+        """Looks for new files."""
+        if await asyncio.to_thread(self._files.refresh):
+            models = dict(self._files.models)
+            await asyncio.to_thread(self._find_projectors, list(models.values()))
+            self._index(models)
+
+    async def refresh_local_models(self) -> None:
+        """Looks for new files."""
+        await self.refresh_models()
 
     def describe(self, model: str) -> Mapping[str, object]:
-        """Returns the model and its settings; see `Backend`."""
-        profile, config, metadata = self._description
-        named = profile.name if profile else ""
-        settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
-        return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
+        """Returns the model, its settings, and its state; see `Backend`."""
+        facts = dict(self._build(self._model(model)).describe(model))
+        state = self._pool.states().get(model)
+        return facts | ({"loaded": state} if state else {})
 
     def shows_images(self, model: str) -> bool:
         """Returns whether the model has a projector for images; see `Backend`."""
-        return self._projector.has_vision
+        return self._images.get(model, False)
 
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the model's earlier output verbatim; see `Backend`."""
-        return self.verbatim_history.restore(request)
-
-    async def start(self) -> None:
-        """Loads the weights, and measures the reading speed if `first_response_target_s` is set.
-
-        Raises:
-            BackendUnavailableError: the engine did not start.
-        """
-        await self.engine.start()
-        target_s = self._description[1].first_response_target_s
-        if target_s:
-            self.tokens_per_s = await self.engine.reading_speed()
-            self._budget = budget_for(target_s, self.tokens_per_s, self._budget.tools)
-
-    async def close(self) -> None:
-        """Ends the engine; running requests fail."""
-        await self.engine.close()
+        built = self._built.get(request.model)
+        return built[1].request_as_shown(request) if built else request
 
     def health(self) -> Mapping[str, object]:
-        """Returns the state of the engine, for /health."""
-        engine = self.engine
+        """Returns the state of the loaded models, for /health."""
+        states = self._pool.states()
+        default, own = self._built[self._default.id][1], states.get(self._default.id, {})
+        sums = {
+            key: sum(int(str(state[key])) for state in states.values()) for key in ("active", "waiting", "restarts")
+        }
+        loaded = [state for state in states.values() if state["state"] != "waiting"]
+        speed = default.health().get("read_tokens_per_s")
         return {
             "backend": "embedded",
-            "model": self._model.id,
-            "ready": engine.is_ready,
-            "active": engine.active,
-            "waiting": engine.waiting,
-            "restarts": engine.restarts,
-            **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
+            "model": self._default.id,
+            "ready": bool(own.get("ready")) or not loaded or any(state["ready"] for state in loaded),
+            **sums,
+            **({"read_tokens_per_s": speed} if speed else {}),
+            "models": states,
         }
+
+    async def load_model(self, model: str) -> None:
+        """Loads a model, and returns when it is ready; see `Backend`.
+
+        Raises:
+            DragomanError: it is loaded already, does not fit, or could not be loaded.
+        """
+        if self._pool.loaded(model) is not None:
+            raise RequestError(f"model {quote(model)} is already loaded", "model")
+        await self._pool.load(self._spec(self._model(model)))
+
+    async def unload_model(self, model: str) -> None:
+        """Unloads a model after its running requests; see `Backend`.
+
+        Raises:
+            RequestError: it is not loaded, or pinned.
+        """
+        await self._pool.unload(model)
+
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
+        """Yields the events of the model's response; loads the model first if necessary.
+
+        Raises:
+            DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
+        """
+        spec = self._spec(self._model(request.model))
+        async with (
+            self._pool.use(spec, _waiting_progress(context)) as model,
+            aclosing(model.generate(request, context)) as batches,
+        ):
+            async for batch in batches:
+                yield batch
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Returns the number of prompt tokens; None while the model is not loaded, and for images.
+
+        Raises:
+            RequestError: something in the request can be neither shown to the model nor left out.
+        """
+        model = self._pool.loaded(request.model)
+        return await model.count_tokens(request) if model is not None else None
 
     def forwards(self, path: str, model: str) -> bool:
         """Returns whether the model makes embeddings, or ranks documents, as this path asks for; see `Backend`."""
-        return bool(self._pooling) and path == self._path
+        local = self._models.get(model)
+        if local is None or not local.shape.pooling:
+            return False
+        return path == ("/v1/rerank" if local.shape.pooling == gguf.RANKS else "/v1/embeddings")
 
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
@@ -209,102 +209,117 @@ class EmbeddedBackend(Backend):
             began: Receives the response headers.
 
         Raises:
-            DragomanError: the request is not valid, or the engine is busy or down.
+            DragomanError: the request is not valid, the model cannot be loaded, or the engine is busy or down.
         """
         try:
-            fields = msgspec.json.decode(body, type=dict[str, Any])
+            name = msgspec.json.decode(body, type=dict[str, Any]).get("model")
         except (msgspec.DecodeError, RecursionError) as error:
             raise RequestError(f"expected a JSON object, got {error}") from None
-        if fields.get("dimensions") is not None:
-            raise UnsupportedError("the embedded engine returns embeddings of the model's own length", "dimensions")
-        began({"content-type": "application/json"})
-        async with aclosing(self.engine.post(path, fields | {"model": self._model.id})) as pieces:
+        local = self._models.get(name, self._default) if isinstance(name, str) else self._default
+        async with (
+            self._pool.use(self._spec(local), None) as model,
+            aclosing(model.forward(path, body, headers, began)) as pieces,
+        ):
             async for piece in pieces:
                 yield piece
 
-    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
-        """Yields the events of the model's response.
+    # Files
 
-        Raises:
-            DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
+    def _index(self, models: dict[str, LocalModel]) -> None:
+        """Takes over a list of models."""
+        self._models = {self._default.id: self._default} | models
+        if found := models.get(self._default.id):
+            aliases = (*self._default.aliases, *found.aliases)
+            self._models[found.id] = dataclasses.replace(self._default, aliases=aliases)
+        self._served = tuple(
+            ServedModel(model.id, context_window_of(model.shape.context_window, self._settings_of(model)))
+            for model in self._models.values()
+        )
+        names = {alias: model.id for model in reversed(self._models.values()) for alias in model.aliases}
+        self._other_names = {alias: id for alias, id in names.items() if alias not in self._models}
+
+    def _model(self, id: str) -> LocalModel:
         """
-        if self._pooling:
-            raise UnsupportedError(f"model {quote(self._model.id)} writes no text; it is for {self._path}", "model")
-        answer = EmbeddedResponse(self, request, context)
-        try:
-            async with aclosing(answer.events()) as events:
-                async for batch in events:
-                    yield answer.listener.feed(batch)
-        except DragomanError as error:
-            if not answer.started:
-                raise
-            yield [ev.Failure(error)]
-
-    async def count_tokens(self, request: Request) -> int | None:
-        """Returns the number of prompt tokens, counted by the engine; None while it is down, and for images.
-
-        Raises:
-            RequestError: something in the request can be neither shown to the model nor left out.
+        Raises: UnknownModelError: its file is gone.
         """
-        media = MarkedMedia(self._projector)
-        request = await self.show_documents(self.verbatim_history.restore(request))
-        _, prompt, _ = await asyncio.to_thread(self._as_shown, request, media)
-        if media.data:
-            return None  # the engine counts text only
-        try:
-            return await self.engine.count(prompt.text)
-        except (BackendUnavailableError, UpstreamError) as error:
-            log.warning("the prompt was not counted: %s", error)
-            return None
+        if id not in self._models:
+            raise UnknownModelError(id, self._models)
+        return self._models[id]
 
-    async def show_documents(self, request: Request) -> Request:
-        """Returns the request with the text of its PDFs, and images of their pages without text, in their place."""
-        return await self._documents.show(request)
-
-    def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
-        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed.
-
-        Images and recordings are marks in both, and added to `media`.
-        """
-        request = media.mark(with_text_fallbacks(request))
-        request, trimming = apply_trim(request, self._prompt_trim, self._budget)
-        if self.after_result == "prose":
-            request = results_as_prose(request)
-        return request, self._template.render(request, self.format), trimming
-
-    def prepare(self, request: Request) -> PreparedPrompt:
-        """Returns the prompt, the grammar and the warnings; takes seconds for thousands of tools.
-
-        Raises:
-            RequestError: something in the request can be neither shown to the model nor left out.
-        """
-        fallbacks = fallback_warnings(request)
-        media = MarkedMedia(self._projector)
-        request, prompt, trimming = self._as_shown(request, media)
-        # A number over the engine's 32 bits would come out as another one.
-        limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
-        body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
-        if media.data:
-            cut = media.cut(prompt.text)
-            body |= {"prompt": cut.segments, "media": cut.data}
-        body |= sampling.engine_settings(request)
-        warnings = [*fallbacks, *media.warnings(), *trimming]
-        if names := sampling.ignored_settings(request):
-            warnings += notices_by_name(
-                "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}
+    def _pinned_model(self, name: str) -> LocalModel:
+        id = self._other_names.get(name, name)
+        if id not in self._models:
+            raise ConfigError(
+                f"expected a model of this machine, got {quote(name)}{nearest(name, self._models)} - at embedded.pinned"
             )
-        has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
-        if has_tools:
-            # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.
-            body.setdefault("temperature", 0)
-        elif request.tool_choice.mode in ("required", "named"):
-            warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
-        grammar, more = constrain(self.format, request, has_tools=has_tools)
-        if grammar:
-            body["grammar"] = grammar
-        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
+        return self._models[id]
 
-    def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
-        """Returns a reader for one reply."""
-        tools = request.tools if prepared.has_tools else ()
-        return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)
+    def _fitting(self, available: int) -> list[str]:
+        """Returns the models that need at most so many bytes, the largest first."""
+        needs = {model.id: self._needed_bytes(model) for model in self._models.values()}
+        return sorted((id for id, need in needs.items() if need <= available), key=lambda id: -needs[id])
+
+    def _needed_bytes(self, model: LocalModel) -> int:
+        projector = self._projectors.get(model.id)
+        size = model.size_bytes + (projector.stat().st_size if projector is not None and projector.is_file() else 0)
+        return memory.needed_bytes(size, model.shape, self._settings_of(model))
+
+    def _spec(self, model: LocalModel) -> LoadableModel:
+        async def build() -> EmbeddedModel:
+            return await asyncio.to_thread(self._build, model)
+
+        return LoadableModel(model.id, self._needed_bytes(model), build)
+
+    def _build(self, model: LocalModel) -> EmbeddedModel:
+        """Returns the model, whose engine need not run; the same one again while its file is the same.
+
+        Raises: ConfigError: the file is not a usable model.
+        """
+        path, known = self._built.get(model.id, (None, None))
+        if known is None or path != model.path:
+            profile = catalog.find(model.id) if model.origin == "pulled" else None
+            if model.origin == "pulled":
+                weights.find_weights(model.id if profile else model.aliases[0])  # raises if it has changed
+            known = EmbeddedModel(model.path, profile, self._settings_of(model), self._report, name=model.id)
+            self._built[model.id] = (model.path, known)
+        return known
+
+    def _settings_of(self, model: LocalModel) -> EmbeddedConfig:
+        """Returns the settings for a model; some of them are for the model that they name only."""
+        if model is self._default:
+            return self._config
+        window = min(self._config.context_window, model.shape.context_window)
+        projector = str(self._projectors.get(model.id) or "")
+        return msgspec.structs.replace(self._config, model="", projector=projector, context_window=window)
+
+    def _find_projectors(self, models: Sequence[LocalModel]) -> None:
+        """Looks for the projectors of new models: where each model has a folder of its own, one in it belongs to it."""
+        for model in models:
+            if model.id in self._projectors:
+                continue
+            self._projectors[model.id], self._images[model.id] = None, False
+            if model.origin not in ("lmstudio", "huggingface"):
+                continue
+            try:
+                path = find_projector(model.path, EmbeddedConfig(model=str(model.path)))
+                self._images[model.id] = path is not None and read_projector(path).has_vision
+            except ConfigError as error:
+                log.warning("model %s sees no images: %s", model.id, error)
+            else:
+                self._projectors[model.id] = path
+
+
+def _aliases(name: str) -> tuple[str, ...]:
+    profile = catalog.find(name)
+    return profile.aliases if profile else ()
+
+
+def _waiting_progress(context: ExchangeContext) -> Progress | None:
+    progress = context.progress
+    if progress is None:
+        return None
+
+    def tell(what: str) -> None:
+        progress(PromptProgress(0, 0, waits_for=what))
+
+    return tell

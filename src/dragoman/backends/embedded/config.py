@@ -42,6 +42,24 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         setting("Tools that stay if `first_response_target_s` leaves no room for all, the most important first."),
     ] = ()
+    folders: Annotated[
+        tuple[str, ...], setting("Folders whose .gguf files are served too, also those in folders below.")
+    ] = ()
+    discover: Annotated[
+        bool, setting("Whether models of Ollama, LM Studio and the Hugging Face cache are served too.")
+    ] = True
+    keep_alive_s: Annotated[
+        float,
+        setting(
+            "Time without requests after which a model is unloaded, in seconds; 0: at once, -1: never. The model at "
+            "`model` stays until another needs its memory.",
+            ge=-1,
+        ),
+    ] = 300
+    pinned: Annotated[tuple[str, ...], setting("Models that are loaded at start and never unloaded.")] = ()
+    memory_mb: Annotated[
+        int, setting("Memory for all loaded models together, in MB; 0: what the machine has available.", ge=0)
+    ] = 0
     max_concurrency: Annotated[int, setting("Maximum concurrent requests.", ge=1, le=64)] = 2
     max_queue: Annotated[
         int, setting("Maximum requests that wait for a concurrency slot; more get status 429.", ge=0)

@@ -3,8 +3,8 @@
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
     ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
-    ["watch"]                                 → ["state", {backend: {"models", "health", "images",
-                                                "forwarded"}}] now and after each change, of
+    ["watch"]                                 → ["state", {backend: {"models", "names", "health",
+                                                "images", "forwarded"}}] now and after each change, of
                                                 which those by a response arrive before its first event
     ["count_tokens", backend, request] and the other calls of `_CALLS` → ["result", value]
 
@@ -233,7 +233,7 @@ class _Link:
 class _Reports:
     """Sends what happens during a response to the observer of the exchange, which is in the client's process.
 
-    ["progress", done, total, cut]   of prompt evaluation       ["id", id]           an id that was generated
+    ["progress", *PromptProgress]    of prompt evaluation       ["id", id]           an id that was generated
     ["output", target, sent]         a request to the model     ["piece", piece]     a piece of its output
     ["output_end", error]            its end; error: None, or why it broke off
     ["output_left"]                  the backend needs no more of it
@@ -279,13 +279,17 @@ class _Reports:
 
 
 def _state(backend: Backend) -> dict[str, object]:
-    """Returns what clients know of a backend without asking: its models, its health, whether they see images, and
-    the untranslated APIs of each model.
+    """Returns what clients know of a backend without asking: its models and their other names, its health, which models
+    see images, and the untranslated APIs of each.
     """
-    models = [msgspec.to_builtins(model) for model in backend.models()]
-    forwarded = {m.id: [path for path in FORWARDED_PATHS if backend.forwards(path, m.id)] for m in backend.models()}
-    state = {"models": models, "health": dict(backend.health()), "images": backend.shows_images("")}
-    return {**state, "forwarded": forwarded}
+    models = backend.models()
+    return {
+        "models": [msgspec.to_builtins(model) for model in models],
+        "names": dict(backend.other_names()),
+        "health": dict(backend.health()),
+        "images": {model.id: backend.shows_images(model.id) for model in models},
+        "forwarded": {m.id: [path for path in FORWARDED_PATHS if backend.forwards(path, m.id)] for m in models},
+    }
 
 
 async def _count_tokens(backend: Backend, request: Request) -> int | None:
@@ -304,6 +308,14 @@ async def _refresh_models(backend: Backend) -> dict[str, object]:
     return _state(backend)
 
 
+async def _load_model(backend: Backend, model: str) -> None:
+    await backend.load_model(model)
+
+
+async def _unload_model(backend: Backend, model: str) -> None:
+    await backend.unload_model(model)
+
+
 async def _describe(backend: Backend, model: str) -> Mapping[str, object]:
     return backend.describe(model)
 
@@ -320,6 +332,8 @@ _CALLS: Final[Mapping[str, Callable[..., Awaitable[object]]]] = {
     "count_tokens": _count_tokens,
     "forward": _forward,
     "refresh_models": _refresh_models,
+    "load_model": _load_model,
+    "unload_model": _unload_model,
     "describe": _describe,
     "request_as_shown": _request_as_shown,
     "secret_values": _secret_values,

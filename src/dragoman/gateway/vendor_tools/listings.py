@@ -8,8 +8,9 @@ from msgspec.structs import replace
 from dragoman.core.errors import BackendUnavailableError, UnsupportedError, quote
 from dragoman.core.messages import Request
 from dragoman.vendor_tools.codec import VendorToolCodec
+from dragoman.vendor_tools.executor import ToolExecutor, ToolServers
 from dragoman.vendor_tools.remote import function_name
-from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, ToolServers, VendorTool
+from dragoman.vendor_tools.tool import ToolRunResult, VendorTool
 
 Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
 """MCP servers, with their tools."""

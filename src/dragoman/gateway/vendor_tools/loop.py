@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
@@ -37,15 +37,13 @@ from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools
 from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
-from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    VendorToolCall,
-)
+from dragoman.off_loop import off_loop
+from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
+from dragoman.vendor_tools.executor import ToolServers
+from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, VendorTool, VendorToolCall
 
+_MAX_ON_LOOP_CHARS: Final = 50_000
+"""Characters of sources up to which finding quotes takes less than about 10 ms."""
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -150,7 +148,7 @@ class VendorToolResponse:
                 return
             self._spent.add_round(turn, request)
             if not turn.calls:
-                yield [*response.citations(turn), turn.finish]
+                yield [*await response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
             async with aclosing(response.run_all(turn.calls_to_run(needs_approval), results)) as events_of_calls:
@@ -237,16 +235,18 @@ class _Response:
                 if not call.tool.is_internal and (events := self.plan.codec.finish(call, results[-1])):
                     yield events
 
-    def citations(self, turn: ModelRound) -> list[AnyEvent]:
-        """Returns the sources that the last text of the response mentions."""
-        codec = self.plan.codec
-        if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
+    async def citations(self, turn: ModelRound) -> list[AnyEvent]:
+        """Returns the sources that the last text of the response mentions or quotes."""
+        codec, calls = self.plan.codec, self.calls
+        if not (calls.hits or calls.pages) or not (codec.has_annotations or codec.has_citations):
             return []
         text = turn.last_text(across_blocks=not codec.shows_calls)
+        sources = [*calls.hits, *(page_source(page) for _, page in calls.pages)]
+        is_large = sum(len(each.text) for each in sources) > _MAX_ON_LOOP_CHARS
         if codec.has_citations:
-            cited = result_citations(text, self.calls.hits)
+            cited = await off_loop(is_large, result_citations, text, calls.hits, _cited_pages(calls.pages))
             return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
-        found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
+        found = await off_loop(is_large, url_citations, text, 0 if codec.shows_calls else self._chars, sources)
         return [Detail(ANNOTATIONS, found)] if found else []
 
     def begin_round(self) -> ModelRound:
@@ -283,6 +283,11 @@ class _Response:
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
         return self.plan.codec.count_uses(self.usage, self.calls.uses)
+
+
+def _cited_pages(pages: Sequence[tuple[VendorTool, FetchedPage]]) -> list[CitedPage]:
+    """Returns the pages that may be cited; each page is a document of the response."""
+    return [CitedPage(page, tool.earlier_documents + n) for n, (tool, page) in enumerate(pages) if tool.citations]
 
 
 def _next_request(

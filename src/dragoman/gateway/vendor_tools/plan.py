@@ -26,14 +26,9 @@ from dragoman.gateway.vendor_tools.listings import Listings, new_listings, remot
 from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec
+from dragoman.vendor_tools.executor import ToolExecutor, ToolServers
 from dragoman.vendor_tools.remote import ApprovedCall
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    ToolExecutor,
-    ToolServers,
-    VendorTool,
-    unavailable_message,
-)
+from dragoman.vendor_tools.tool import TOOL_SEARCH, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
 _MAX_QUERY_CHARS = 256

@@ -160,12 +160,12 @@ def _mode_of(facts: Mapping[str, Any]) -> ModelMode:
 def _embedded(
     facts: Mapping[str, Any], model: str, reads: list[ReadSettings], new_rechunker: Callable[[], Rechunker]
 ) -> Backend:
-    from dragoman.backends.embedded import backend as embedded_backend
     from dragoman.backends.embedded import gguf
+    from dragoman.backends.embedded.embedded_model import EmbeddedModel
     from dragoman.catalog import models as model_catalog
     from dragoman.parsing.reply_reader import ReplyReader
 
-    class Played(embedded_backend.EmbeddedBackend):
+    class Played(EmbeddedModel):
         def learn(self, request: Request) -> None:
             self.verbatim_history.remember(request)
 
@@ -177,7 +177,7 @@ def _embedded(
     config = msgspec.convert(facts["settings"], EmbeddedConfig)
     profile = model_catalog.get(facts["profile"]) if facts["profile"] else None
     metadata = msgspec.convert(facts["metadata"], gguf.Metadata)
-    return Played(Path(f"{model}.gguf"), profile, config, lambda _: None, metadata)
+    return Played(Path(f"{model}.gguf"), profile, config, lambda _: None, metadata, model)
 
 
 def _claude(

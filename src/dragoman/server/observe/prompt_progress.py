@@ -22,10 +22,13 @@ class PromptProgressReport:
         self._first: tuple[float, int] | None = None
         self._now = _NO_PROGRESS
         self._logged_s = 0.0
+        self._waits_since_s = 0.0
 
     def observe(self, progress: PromptProgress) -> None:
         """Records the progress that the backend reports."""
-        if self._first is None:
+        if progress.waits_for and not self._now.waits_for:
+            self._waits_since_s = self._logged_s = self._clock()
+        if self._first is None and progress.total:
             self._first = (self._clock(), progress.done)
             self._logged_s = self._first[0]
         self._now = progress
@@ -34,16 +37,18 @@ class PromptProgressReport:
 
     @property
     def is_on(self) -> bool:
-        """Whether the prompt is being read now."""
-        return self._now.done < self._now.total
+        """Whether the prompt is being read now, or the request waits for something."""
+        return self._now.done < self._now.total or bool(self._now.waits_for)
 
     @property
     def line(self) -> str:
-        """Returns `prompt 2048/7600 tokens, about 40 s left`, or "" if no prompt is being read."""
+        """Returns `prompt 2048/7600 tokens, about 40 s left` or `loading qwen3-4b, 12 s`; otherwise ""."""
+        if self._now.waits_for:
+            return f"{self._now.waits_for}, {self._clock() - self._waits_since_s:.0f} s"
         if not self.is_on or self._first is None:
             return ""
         began_s, cached = self._first
-        done, total, _ = self._now
+        done, total = self._now.done, self._now.total
         text = f"prompt {done}/{total} tokens"
         if done > cached and (passed_s := self._clock() - began_s) > 0:
             text += f", about {round((total - done) * passed_s / (done - cached))} s left"

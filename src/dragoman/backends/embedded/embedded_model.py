@@ -1,0 +1,333 @@
+"""One model on this machine, run by one llama.cpp process; `backend` loads several on request.
+
+Prompts are rendered, constrained and read here; the engine only completes text. Its own tool handling is not used:
+it silently drops tools that the chat template does not support, and ignores `required`.
+"""
+
+import asyncio
+import logging
+import os
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+
+from dragoman import formats
+from dragoman.backends.embedded import gguf
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.grammar import constrain
+from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
+from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
+from dragoman.backends.embedded.small_models import results_as_prose
+from dragoman.backends.embedded.start_worker import EngineSettings
+from dragoman.backends.request_limits import apply_trim
+from dragoman.backends.text_mode import sampling
+from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
+from dragoman.backends.text_mode.content_fallback import fallback_warnings, with_text_fallbacks
+from dragoman.backends.text_mode.document_text import DocumentReader
+from dragoman.backends.text_mode.request import text_reader
+from dragoman.backends.text_mode.verbatim_history import VerbatimHistory
+from dragoman.catalog import models as model_catalog
+from dragoman.catalog.models import ModelProfile
+from dragoman.core import events as ev
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.errors import (
+    BackendUnavailableError,
+    ConfigError,
+    DragomanError,
+    RequestError,
+    UnsupportedError,
+    UpstreamError,
+    quote,
+)
+from dragoman.core.events import Notice
+from dragoman.core.messages import Request
+from dragoman.identify import detect_format
+from dragoman.parsing.format import Format
+from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.prompting import trim
+from dragoman.prompting.prompt_budget import Budget, budget_for
+from dragoman.wire.translation import notices_by_name
+
+log = logging.getLogger("dragoman.embedded")
+
+CONTEXT_WINDOW: Final = 8192
+"""Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
+
+
+def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
+    return EngineSettings(
+        path=path,
+        context_window=context_window,
+        max_concurrency=config.max_concurrency,
+        max_queue=config.max_queue,
+        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
+        reading_threads=config.threads or os.cpu_count() or 1,
+        memory_limit_mb=config.memory_limit_mb,
+        load_timeout_s=config.load_timeout_s,
+        stall_timeout_s=config.stall_timeout_s,
+        projector=projector,
+    )
+
+
+def context_window_of(trained: int, config: EmbeddedConfig) -> int:
+    """Returns the context window of each request to a model that was trained for this one."""
+    return config.context_window or min(trained, CONTEXT_WINDOW)
+
+
+def _detected_format(name: str, metadata: gguf.Metadata) -> Format:
+    """Returns the format of a model that is not in the catalogue; without evidence the most widespread one."""
+    found = detect_format(name, chat_template=metadata.chat_template)
+    return formats.get("hermes") if found.by == "nothing" else found.format
+
+
+class EmbeddedModel(Backend):
+    """One model, run by one llama.cpp process."""
+
+    def __init__(
+        self,
+        path: Path,
+        profile: ModelProfile | None,
+        config: EmbeddedConfig,
+        report: Callable[[str], None],
+        metadata: gguf.Metadata | None = None,
+        name: str = "",
+    ) -> None:
+        """
+        Args:
+            path: the weights, a GGUF file.
+            profile: the model's row of the catalogue; None: a file that is not in it.
+            config: the settings.
+            report: receives one line for whatever takes long.
+            metadata: the metadata of the file, for a file that is not on this machine; None: read from the file.
+            name: the name under which it is served; empty: that of the profile, otherwise of the file.
+
+        Raises:
+            ConfigError: the file is not a usable model, or a setting does not fit it.
+        """
+        model_metadata = gguf.metadata(path) if metadata is None else metadata
+        self._description = (profile, config, model_metadata)
+        self.after_result: str = profile.after_result if profile else "free"
+        served_name = name or (profile.name if profile else path.stem)
+        self.format = formats.get(profile.format) if profile else _detected_format(served_name, model_metadata)
+        self._template = ChatTemplate(
+            model_metadata.chat_template,
+            model_metadata.bos,
+            model_metadata.eos,
+            model_metadata.control_tokens,
+            model_metadata.user_tokens,
+        )
+        context_window = context_window_of(model_metadata.context_window, config)
+        if context_window > model_metadata.context_window:
+            raise ConfigError(
+                f"expected embedded.context_window of at most {model_metadata.context_window}, for which "
+                f"{path.name} was trained, got {context_window}; 0 takes what it has"
+            )
+        self._context_window = context_window
+        self.verbatim_history = VerbatimHistory()
+        """What the model wrote recently."""
+        self._prompt_trim = trim.validate_tier(config.prompt_trim, "embedded.prompt_trim")
+        self._budget = Budget(0, config.tools)
+        self.tokens_per_s = 0.0
+        """Measured speed of reading prompts; 0: not measured."""
+        projector = find_projector(path, config)
+        self._projector = read_projector(projector) if projector else NO_PROJECTOR
+        self._documents = DocumentReader(images=self._projector.has_vision)
+        self._reply_tokens = profile.reply_tokens if profile else 0
+        self._model = ServedModel(served_name, context_window)
+        self._pooling = model_metadata.pooling
+        self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
+        """The path of a model that writes no text."""
+        settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        self._new_engine = partial(LlamaProcess, settings, report)
+        self.engine = self._new_engine()
+        self._has_ended = False
+
+    @classmethod
+    def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedModel":
+        """Returns the backend of the configured model.
+
+        Args:
+            config: the settings.
+            path: the weights of the model that they name.
+            report: receives one line for whatever takes long.
+
+        Raises:
+            ConfigError: the file is not a usable model.
+        """
+        model = config.model or model_catalog.default().name
+        profile = model_catalog.find(model)
+        name = "" if model.endswith(".gguf") else model
+        return cls(path, profile, config, report, name=profile.name if profile else name)
+
+    def models(self) -> Sequence[ServedModel]:
+        """Returns the one embedded model."""
+        return (self._model,)
+
+    def describe(self, model: str) -> Mapping[str, object]:
+        """Returns the model and its settings; see `Backend`."""
+        profile, config, metadata = self._description
+        named = profile.name if profile else ""
+        settings = msgspec.to_builtins(config) | {"model": named or self._model.id}
+        return {"kind": "embedded", "profile": named, "settings": settings, "metadata": msgspec.to_builtins(metadata)}
+
+    def shows_images(self, model: str) -> bool:
+        """Returns whether the model has a projector for images; see `Backend`."""
+        return self._projector.has_vision
+
+    def request_as_shown(self, request: Request) -> Request:
+        """Returns the request with the model's earlier output verbatim; see `Backend`."""
+        return self.verbatim_history.restore(request)
+
+    async def start(self) -> None:
+        """Loads the weights, and measures the reading speed if `first_response_target_s` is set.
+
+        Raises:
+            BackendUnavailableError: the engine did not start.
+        """
+        if self._has_ended:
+            self.engine, self._has_ended = self._new_engine(), False
+        await self.engine.start()
+        target_s = self._description[1].first_response_target_s
+        if target_s:
+            self.tokens_per_s = await self.engine.reading_speed()
+            self._budget = budget_for(target_s, self.tokens_per_s, self._budget.tools)
+
+    async def close(self) -> None:
+        """Ends the engine; running requests fail. The model can be started again, and remembers what it wrote."""
+        self._has_ended = True
+        await self.engine.close()
+
+    def health(self) -> Mapping[str, object]:
+        """Returns the state of the engine, for /health."""
+        engine = self.engine
+        return {
+            "backend": "embedded",
+            "model": self._model.id,
+            "ready": engine.is_ready,
+            "active": engine.active,
+            "waiting": engine.waiting,
+            "restarts": engine.restarts,
+            **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
+        }
+
+    def forwards(self, path: str, model: str) -> bool:
+        """Returns whether the model makes embeddings, or ranks documents, as this path asks for; see `Backend`."""
+        return bool(self._pooling) and path == self._path
+
+    async def forward(
+        self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
+    ) -> AsyncGenerator[bytes, None]:
+        """Yields embeddings or ranks as the engine writes them; see `Backend`.
+
+        Args:
+            path: /v1/embeddings or /v1/rerank.
+            body: JSON.
+            headers: Not used.
+            began: Receives the response headers.
+
+        Raises:
+            DragomanError: the request is not valid, or the engine is busy or down.
+        """
+        try:
+            fields = msgspec.json.decode(body, type=dict[str, Any])
+        except (msgspec.DecodeError, RecursionError) as error:
+            raise RequestError(f"expected a JSON object, got {error}") from None
+        if fields.get("dimensions") is not None:
+            raise UnsupportedError("the embedded engine returns embeddings of the model's own length", "dimensions")
+        began({"content-type": "application/json"})
+        async with aclosing(self.engine.post(path, fields | {"model": self._model.id})) as pieces:
+            async for piece in pieces:
+                yield piece
+
+    async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
+        """Yields the events of the model's response.
+
+        Raises:
+            DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
+        """
+        if self._pooling:
+            raise UnsupportedError(f"model {quote(self._model.id)} writes no text; it is for {self._path}", "model")
+        answer = EmbeddedResponse(self, request, context)
+        try:
+            async with aclosing(answer.events()) as events:
+                async for batch in events:
+                    yield answer.listener.feed(batch)
+        except DragomanError as error:
+            if not answer.started:
+                raise
+            yield [ev.Failure(error)]
+
+    async def count_tokens(self, request: Request) -> int | None:
+        """Returns the number of prompt tokens, counted by the engine; None while it is down, and for images.
+
+        Raises:
+            RequestError: something in the request can be neither shown to the model nor left out.
+        """
+        media = MarkedMedia(self._projector)
+        request = await self.show_documents(self.verbatim_history.restore(request))
+        _, prompt, _ = await asyncio.to_thread(self._as_shown, request, media)
+        if media.data:
+            return None  # the engine counts text only
+        try:
+            return await self.engine.count(prompt.text)
+        except (BackendUnavailableError, UpstreamError) as error:
+            log.warning("the prompt was not counted: %s", error)
+            return None
+
+    async def show_documents(self, request: Request) -> Request:
+        """Returns the request with the text of its PDFs, and images of their pages without text, in their place."""
+        return await self._documents.show(request)
+
+    def _as_shown(self, request: Request, media: MarkedMedia) -> tuple[Request, Prompt, tuple[Notice, ...]]:
+        """Returns the request as the model can be shown it, its prompt, and warnings about what was trimmed.
+
+        Images and recordings are marks in both, and added to `media`.
+        """
+        request = media.mark(with_text_fallbacks(request))
+        request, trimming = apply_trim(request, self._prompt_trim, self._budget)
+        if self.after_result == "prose":
+            request = results_as_prose(request)
+        return request, self._template.render(request, self.format), trimming
+
+    def prepare(self, request: Request) -> PreparedPrompt:
+        """Returns the prompt, the grammar and the warnings; takes seconds for thousands of tools.
+
+        Raises:
+            RequestError: something in the request can be neither shown to the model nor left out.
+        """
+        fallbacks = fallback_warnings(request)
+        media = MarkedMedia(self._projector)
+        request, prompt, trimming = self._as_shown(request, media)
+        # A number over the engine's 32 bits would come out as another one.
+        limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
+        body: dict[str, Any] = {"prompt": prompt.text, "cache_prompt": True, "n_predict": limit}
+        if media.data:
+            cut = media.cut(prompt.text)
+            body |= {"prompt": cut.segments, "media": cut.data}
+        body |= sampling.engine_settings(request)
+        warnings = [*fallbacks, *media.warnings(), *trimming]
+        if names := sampling.ignored_settings(request):
+            warnings += notices_by_name(
+                "unsupported_parameter", "the embedded engine does not have {}", {n: n for n in names}
+            )
+        has_tools = any(t.kind == "function" for t in request.tools) and request.tool_choice.mode != "none"
+        if has_tools:
+            # Agents such as Claude Code name no temperature; the engine's own (0.8) makes small models call at random.
+            body.setdefault("temperature", 0)
+        elif request.tool_choice.mode in ("required", "named"):
+            warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
+        grammar, more = constrain(self.format, request, has_tools=has_tools)
+        if grammar:
+            body["grammar"] = grammar
+        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
+
+    def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
+        """Returns a reader for one reply."""
+        tools = request.tools if prepared.has_tools else ()
+        return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)
