@@ -6,10 +6,8 @@ it silently drops tools that the chat template does not support, and ignores `re
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
@@ -19,12 +17,12 @@ import msgspec
 from dragoman import formats
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.grammar import constrain
+from dragoman.backends.embedded.engine.settings import engine_settings
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
-from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -58,21 +56,6 @@ log = logging.getLogger("dragoman.embedded")
 
 CONTEXT_WINDOW: Final = 8192
 """Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
-
-
-def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
-    return EngineSettings(
-        path=path,
-        context_window=context_window,
-        max_concurrency=config.max_concurrency,
-        max_queue=config.max_queue,
-        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
-        reading_threads=config.threads or os.cpu_count() or 1,
-        memory_limit_mb=config.memory_limit_mb,
-        load_timeout_s=config.load_timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
-        projector=projector,
-    )
 
 
 def context_window_of(trained: int, config: EmbeddedConfig) -> int:
@@ -143,7 +126,8 @@ class EmbeddedModel(Backend):
         self._pooling = model_metadata.pooling
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
-        settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        settings = engine_settings(path, projector, context_window, self._pooling, config)
+        self._uses_gbnf = bool(settings.program)
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -213,6 +197,7 @@ class EmbeddedModel(Backend):
             "active": engine.active,
             "waiting": engine.waiting,
             "restarts": engine.restarts,
+            **({"hardware": str(engine.hardware)} if engine.hardware else {}),
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
         }
 
@@ -322,9 +307,13 @@ class EmbeddedModel(Backend):
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
-        grammar, more = constrain(self.format, request, has_tools=has_tools)
-        if grammar:
-            body["grammar"] = grammar
+        fields: Mapping[str, Any]
+        if self._uses_gbnf:
+            fields, more = gbnf_fields(self.format, request, has_tools=has_tools)
+        else:
+            grammar, more = constrain(self.format, request, has_tools=has_tools)
+            fields = {"grammar": grammar} if grammar else {}
+        body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:

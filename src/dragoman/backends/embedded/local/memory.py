@@ -13,6 +13,7 @@ import psutil
 
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import context_window_of
+from dragoman.backends.embedded.engine.settings import cache_size_factor
 from dragoman.backends.embedded.gguf import Shape
 from dragoman.core.errors import UnsupportedError, quote
 
@@ -35,7 +36,8 @@ def needed_bytes(size_bytes: int, shape: Shape, config: EmbeddedConfig) -> int:
     """
     tokens = context_window_of(shape.context_window, config) * config.max_concurrency
     weights = size_bytes * (1 + shape.repacked_share)
-    return round(weights) + shape.cache_bytes_per_token * tokens + PROCESS_BYTES
+    cache = shape.cache_bytes_per_token * cache_size_factor(config) * tokens
+    return round(weights + cache) + PROCESS_BYTES
 
 
 def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
