@@ -22,9 +22,11 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
+from dragoman.backends.embedded.prefixes.boundary import constant_chars
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.embedded.start_worker import EngineSettings
+from dragoman.backends.embedded.weights import cache_dir
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -144,6 +146,9 @@ class EmbeddedModel(Backend):
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
         settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        # The engine can neither save nor restore the state of a model with a projector.
+        if config.prefix_cache_mb and not projector and not self._pooling:
+            settings = replace(settings, prefix_dir=cache_dir() / "prefixes", prefix_cache_mb=config.prefix_cache_mb)
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -213,6 +218,7 @@ class EmbeddedModel(Backend):
             "waiting": engine.waiting,
             "restarts": engine.restarts,
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
+            **({"prefixes": engine.prefixes.state()} if engine.prefixes else {}),
         }
 
     def forwards(self, path: str, model: str) -> bool:
@@ -309,6 +315,8 @@ class EmbeddedModel(Backend):
         if media.data:
             cut = media.cut(prompt.text)
             body |= {"prompt": cut.segments, "media": cut.data}
+        else:
+            body["prefix_chars"] = constant_chars(self._template, request, prompt.text, self.format)
         body |= sampling.engine_settings(request)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):

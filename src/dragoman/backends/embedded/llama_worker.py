@@ -5,6 +5,7 @@ Lines of JSON in: the settings first, then
                                  belong, in base64
     {"id", "post": path, "body"} to make embeddings or rank documents
     {"id", "count": "…"}         to count the tokens of a text
+    {"id", "slot": n, "action": "save" or "restore", "filename"}   a slot's state, in the folder of prefixes
     {"cancel": id}               to stop
 Lines of JSON out: {"ready": true}, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
@@ -12,6 +13,7 @@ Lines of JSON out: {"ready": true}, then for each id
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
     {"id", "piece"}              more of the JSON that answers a "post"
+    {"id", "moved", "finish"}    the tokens of a slot that was saved or restored
 and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. The process ends when its standard input is
 closed, so it cannot outlive its parent.
 
@@ -35,6 +37,8 @@ from typing import Any, Final
 
 PIECE_CHARS: Final = 1_000_000
 """Embeddings of many texts would make a line that the parent does not accept."""
+MOVE_SLOT_S: Final = 120.0
+"""A slot is saved or restored between two batches of prompt tokens of other slots."""
 COUNT_S: Final = 5.0
 """Counting a megabyte takes a quarter of a second."""
 
@@ -45,6 +49,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries must not mix with the JSON lines
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_limit_mb"])
+    os.umask(0o077)  # files with the state of a slot are for this user only
     key = secrets.token_urlsafe(32)
     listener = _listener(settings["private"])
     _Worker(_load(settings, listener, key), _Listener(listener, key), out).run()
@@ -98,6 +103,8 @@ def _load(settings: dict[str, Any], listener: tuple[str, int], key: str) -> Any:
         params.pooling_type = xllamacpp.llama_pooling_type(settings["pooling"])
         params.n_batch = params.n_ubatch = settings["context_window"]
     params.cache_ram_mib = settings["cache_mb"]
+    if settings["prefix_dir"]:
+        params.slot_save_path = os.path.join(settings["prefix_dir"], "")
     params.warmup = False
     params.verbosity = 1  # errors
     params.endpoint_metrics = True
@@ -136,6 +143,18 @@ class _Listener:
         with closing(self._connect(COUNT_S)) as connection:
             mark: str = _json(self._ask(connection, "GET", "/props"))["media_marker"]
             return mark
+
+    def move_slot(self, action: str, slot: int, filename: str) -> int:
+        """Saves a slot to a file or restores it, and returns the number of its tokens.
+
+        Raises:
+            OSError, HTTPException, ValueError: the listener returned no valid response.
+        """
+        path, body = f"/slots/{slot}?action={action}", json.dumps({"filename": filename})
+        with closing(self._connect(MOVE_SLOT_S)) as connection:
+            answer = _json(self._ask(connection, "POST", path, body))
+        tokens: int = answer["n_saved" if action == "save" else "n_restored"]
+        return tokens
 
     def complete(self, body: dict[str, Any]) -> Generator[dict[str, Any], None, None]:
         """Yields the chunks of a completion, in the engine's own form; closing the iterator stops it.
@@ -197,12 +216,22 @@ class _Worker:
                 threading.Thread(target=self._answer, args=(message["id"], message), daemon=True).start()
 
     def _answer(self, id: int, message: dict[str, Any]) -> None:
-        if "post" in message:
+        if "slot" in message:
+            self._move_slot(id, message)
+        elif "post" in message:
             self._post(id, message["post"], message["body"])
         elif "media" in message["body"]:
             self._complete_media(id, message["body"])
         else:
             self._complete(id, message["body"])
+
+    def _move_slot(self, id: int, message: dict[str, Any]) -> None:
+        try:
+            tokens = self._listener.move_slot(message["action"], message["slot"], message["filename"])
+            self._send({"id": id, "moved": tokens, "finish": "stop", "usage": {}})
+        except (OSError, http.client.HTTPException, ValueError, KeyError, AttributeError) as e:
+            self._send({"id": id, "error": {"code": 500, "message": f"{message['action']} of a slot: {e}"}})
+        self._cancelled.discard(id)
 
     def _post(self, id: int, path: str, body: dict[str, Any]) -> None:
         handle = self._server.handle_rerank if path.endswith("rerank") else self._server.handle_embeddings

@@ -35,6 +35,9 @@ class EngineSettings:
     """Memory for prompts that were evicted from a slot and may be used again."""
     projector: Path | None = None
     """Turns images or sound into embeddings."""
+    prefix_dir: Path | None = None
+    """Folder of saved prompt prefixes."""
+    prefix_cache_mb: int = 0
     pooling: int = 0
     """`gguf.Metadata.pooling` of the model."""
 
@@ -70,6 +73,7 @@ def settings_message(settings: EngineSettings, private: str) -> dict[str, Any]:
         "memory_limit_mb": settings.memory_limit_mb,
         "batch_tokens": settings.batch_tokens,
         "cache_mb": settings.cache_mb,
+        "prefix_dir": str(settings.prefix_dir or ""),
         "private": private,
     }
 
