@@ -10,7 +10,7 @@ _CONTINUED_SHARE: Final = 0.9
 _SIMILAR_SHARE: Final = 0.1
 """A slot that has so much of a prompt is of use for it; llama.cpp's own limit."""
 _REMEMBERED: Final = 16
-"""Prompts that the engine may still have in memory."""
+"""Evicted prompts that the engine may still have in memory."""
 
 
 class Known(NamedTuple):
@@ -29,7 +29,15 @@ class SlotTable:
     the same beginning is sent.
     """
 
-    def __init__(self, count: int) -> None:
+    def __init__(self, count: int, memory_bytes: int) -> None:
+        """
+        Args:
+            count: number of slots.
+            memory_bytes: memory of the engine for what was evicted.
+        """
+        self.bytes_per_char = 0.0
+        """Size of the engine's state; 0: not known."""
+        self._memory_bytes = memory_bytes
         self._texts = [""] * count
         self._busy: set[int] = set()
         self._order = list(range(count))
@@ -39,13 +47,24 @@ class SlotTable:
     def known(self, prompt: str) -> Known:
         """Returns what the engine has of a prompt, in slots or in memory."""
         best, continued = 0, 0
-        for text in (*self._texts, *self._earlier):
+        for text in (*self._texts, *self._in_memory()):
             common = common_chars(text, prompt)
             best = max(best, common)
             if text and common >= _CONTINUED_SHARE * len(text):
                 continued = max(continued, common)
         # The conversation that it continues must have about as much of it as another one.
         return Known(best, continued > 0 and continued >= _CONTINUED_SHARE * best)
+
+    def _in_memory(self) -> list[str]:
+        """Returns what the engine should still have in memory: the newest texts. It keeps copies of idle slots too."""
+        left = self._memory_bytes - self.bytes_per_char * sum(map(len, self._texts))
+        texts: list[str] = []
+        for text in reversed(self._earlier):
+            left -= self.bytes_per_char * len(text)
+            if left < 0:
+                break
+            texts.append(text)
+        return texts
 
     def take(self, prompt: str, *, fresh: bool) -> int | None:
         """Returns a slot, which is busy until `release`; None if all are.

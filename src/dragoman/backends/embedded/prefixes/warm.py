@@ -7,6 +7,7 @@ from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
 from typing import Any, Final, Literal, Protocol
+from weakref import WeakValueDictionary
 
 from dragoman.backends.embedded.engine_output import Done, Output, Progress
 from dragoman.backends.embedded.prefixes.files import PrefixFiles, SavedPrefix
@@ -19,7 +20,7 @@ log = logging.getLogger("dragoman.embedded")
 
 MIN_TOKENS: Final = 512
 """A prefix with fewer new tokens is not saved."""
-_MIN_CHARS: Final = 1024
+MIN_CHARS: Final = 1024
 """As many tokens have no fewer characters; common text that is shorter is not restored."""
 _SAVES_PER_HOUR: Final = 16
 """A system text with the time in it is another one in each conversation: each would fill the disk."""
@@ -46,17 +47,19 @@ class EngineRun(Protocol):
 class WarmPrefixes:
     """The saved prefixes of one engine, and what its slots contain."""
 
-    def __init__(self, files: PrefixFiles, slots: int, context_window: int) -> None:
+    def __init__(self, files: PrefixFiles, slots: int, context_window: int, memory_bytes: int) -> None:
         """
         Args:
             files: the saved prefixes of the model.
             slots: the number of the engine's slots.
             context_window: tokens that a slot can hold.
+            memory_bytes: memory of the engine for what is evicted from its slots.
         """
-        self._files, self._slot_count, self._context_window = files, slots, context_window
-        self._slots = SlotTable(slots)
+        self._files, self._context_window = files, context_window
+        self._slot_count, self._memory_bytes = slots, memory_bytes
+        self._slots = SlotTable(slots, memory_bytes)
         self._saves_s: deque[float] = deque(maxlen=_SAVES_PER_HOUR)
-        self._reading: dict[str, asyncio.Lock] = {}
+        self._reading: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
         """By prefix: two requests with the same new one do not both read it."""
         self._background: set[asyncio.Task[None]] = set()
         self._total = (0, 0)
@@ -64,7 +67,7 @@ class WarmPrefixes:
 
     def reset(self) -> None:
         """Forgets what the slots contain: the engine has been started."""
-        self._slots = SlotTable(self._slot_count)
+        self._slots = SlotTable(self._slot_count, self._memory_bytes)
 
     def state(self) -> Mapping[str, int]:
         """Returns the counts for /health."""
@@ -112,10 +115,10 @@ class WarmPrefixes:
         prompt: str = body["prompt"]
         slots = self._slots  # another one after a restart of the engine
         known = slots.known(prompt)
-        is_new = prefix_chars >= _MIN_CHARS and not known.is_continued
+        is_new = prefix_chars >= MIN_CHARS and not known.is_continued
         slot = slots.take(prompt, fresh=is_new)
         if slot is None:
-            slots, slot, is_new = SlotTable(1), -1, False
+            slots, slot, is_new = SlotTable(1, 0), -1, False
             slots.take("", fresh=True)
         cached: int | None = None
         try:
@@ -143,22 +146,19 @@ class WarmPrefixes:
         """Gets the prefix into the slot; yields its progress, and one `Done` if it was read."""
         prefix = prompt[:prefix_chars]
         lock = self._reading.setdefault(prefix, asyncio.Lock())
-        try:
-            async with lock:
-                known = await self._restore_best(run, slots, slot, prompt)
-                if len(prefix) - known >= _MIN_CHARS and self._may_save():
-                    async with aclosing(self._read(run, slots, slot, prompt, prefix)) as outputs:
-                        async for output in outputs:
-                            yield output
-        finally:
-            if not lock.locked():
-                self._reading.pop(prefix, None)
+        async with lock:
+            await self.close()  # a prefix that is just being written can be restored
+            known = await self._restore_best(run, slots, slot, prompt)
+            if len(prefix) - known >= MIN_CHARS and self._may_save():
+                async with aclosing(self._read(run, slots, slot, prompt, prefix)) as outputs:
+                    async for output in outputs:
+                        yield output
 
     async def _restore_best(self, run: EngineRun, slots: SlotTable, slot: int, prompt: str) -> int:
         """Restores the saved prefix with most of the prompt; returns how many characters the engine has then."""
         known = slots.known(prompt)
         found = await asyncio.to_thread(self._files.best, prompt)
-        if found is None or found[1] < max(_MIN_CHARS, known.chars - _MIN_CHARS):
+        if found is None or found[1] < max(MIN_CHARS, known.chars - MIN_CHARS):
             return known.chars
         saved, common = found
         await self._park(run, slots, slot)
@@ -177,6 +177,7 @@ class WarmPrefixes:
             await self._drop(saved, str(error))
             return False
         slots.put(slot, saved.text)
+        slots.bytes_per_char = saved.size_bytes / len(saved.text)
         self.restored += 1
         self.restored_tokens += tokens
         await asyncio.to_thread(self._files.mark_used, saved)
@@ -250,6 +251,7 @@ class WarmPrefixes:
             log.info("a prompt prefix of %d tokens is larger than embedded.prefix_cache_mb", tokens)
             return
         self.saved += 1
+        self._slots.bytes_per_char = saved.size_bytes / len(prefix)
         log.info("saved a prompt prefix of %d tokens: %.0f MB", tokens, saved.size_bytes / 1e6)
 
     def _failed(self, error: Exception) -> None:
@@ -272,4 +274,5 @@ def open_prefixes(settings: EngineSettings) -> WarmPrefixes | None:
     except OSError as error:
         log.warning("prompt prefixes are neither saved nor restored: %s", error)
         return None
-    return WarmPrefixes(files, settings.max_concurrency, settings.context_window)
+    memory_bytes = settings.cache_mb << 20
+    return WarmPrefixes(files, settings.max_concurrency, settings.context_window, memory_bytes)
