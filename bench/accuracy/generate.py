@@ -166,7 +166,8 @@ def _is_allowed_by_grammar(backend: EmbeddedModel, request: Request, raw: Record
 
 def digest(body: Mapping[str, Any]) -> str:
     """Returns a short digest of the engine's input."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+    of_engine = {key: value for key, value in body.items() if key != "prefix_chars"}
+    return hashlib.sha256(json.dumps(of_engine, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _say(text: str) -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
-from dragoman.backends.embedded.prefixes import warm
+from dragoman.backends.embedded.prefixes import boundary, warm
 from dragoman.core import messages as v
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
@@ -38,7 +38,8 @@ MIN_TOKENS = 128
 def small_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     """Prefixes are saved that take a second to read."""
     monkeypatch.setattr(warm, "MIN_TOKENS", MIN_TOKENS)
-    monkeypatch.setattr(warm, "MIN_CHARS", 2 * MIN_TOKENS)
+    for module in (boundary, warm):
+        monkeypatch.setattr(module, "MIN_CHARS", 2 * MIN_TOKENS)
 
 
 @pytest.fixture(autouse=True)

@@ -22,7 +22,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
-from dragoman.backends.embedded.prefixes.boundary import constant_chars
+from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -146,9 +146,11 @@ class EmbeddedModel(Backend):
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
         settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        self._boundary: PrefixBoundary | None = None
         # The engine can neither save nor restore the state of a model with a projector.
         if config.prefix_cache_mb and not projector and not self._pooling:
             settings = replace(settings, prefix_dir=cache_dir() / "prefixes", prefix_cache_mb=config.prefix_cache_mb)
+            self._boundary = PrefixBoundary(self._template, self.format)
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -315,8 +317,8 @@ class EmbeddedModel(Backend):
         if media.data:
             cut = media.cut(prompt.text)
             body |= {"prompt": cut.segments, "media": cut.data}
-        else:
-            body["prefix_chars"] = constant_chars(self._template, request, prompt.text, self.format)
+        elif self._boundary is not None:
+            body["prefix_chars"] = self._boundary.constant_chars(request, prompt.text)
         body |= sampling.engine_settings(request)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):

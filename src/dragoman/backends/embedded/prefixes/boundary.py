@@ -1,5 +1,6 @@
 """Finds the end of a prompt's constant prefix: system text and tools, without anything of the conversation."""
 
+from collections import deque
 from typing import Final
 
 import msgspec
@@ -9,32 +10,53 @@ from dragoman.core.errors import RequestError
 from dragoman.core.messages import Message, Request, Text
 from dragoman.parsing.format import Format
 
+MIN_CHARS: Final = 1024
+"""A prefix of 512 tokens has no fewer characters."""
+_REMEMBERED: Final = 8
+_SYSTEM: Final = ("system", "developer")
 _OTHER_TEXT: Final = "?"
 """The only user message of the prompt that is compared."""
 
 
-def constant_chars(template: ChatTemplate, request: Request, text: str, format: Format) -> int:
-    """Returns the length of the prompt's constant prefix, in characters; 0: it has none.
+class PrefixBoundary:
+    """Finds the constant prefix of the prompts of one model."""
 
-    The prefix is what the prompt has in common with that of another conversation with the same system text and tools.
-    It ends before a control token, because the tokens before one do not depend on what follows.
+    def __init__(self, template: ChatTemplate, format: Format) -> None:
+        """
+        Args:
+            template: the model's chat template.
+            format: the tool format of the model.
+        """
+        self._template, self._format = template, format
+        self._found: deque[str] = deque(maxlen=_REMEMBERED)
+        """Prefixes of recent prompts, which need not be found again."""
 
-    Args:
-        template: the model's chat template.
-        request: the request as the model is shown it.
-        text: its prompt.
-        format: the tool format of the model.
-    """
-    first = next((at for at, message in enumerate(request.messages) if message.role not in _SYSTEM), 0)
-    if not (first or request.tools):
-        return 0
-    messages = (*request.messages[:first], Message("user", (Text(_OTHER_TEXT),)))
-    try:
-        other = template.render(msgspec.structs.replace(request, messages=messages), format).text
-    except RequestError:
-        return 0
-    end = common_chars(text, other)
-    return max([0, *(text.rfind(token, 0, end) for token in template.special_tokens)])
+    def constant_chars(self, request: Request, text: str) -> int:
+        """Returns the length of the prompt's constant prefix, in characters; 0: it has none, or a short one.
+
+        The prefix is what the prompt has in common with that of another conversation with the same system text and
+        tools. It ends before a control token, because the tokens before one do not depend on what follows.
+
+        Args:
+            request: the request as the model is shown it.
+            text: its prompt.
+        """
+        first = next((at for at, message in enumerate(request.messages) if message.role not in _SYSTEM), 0)
+        if len(text) < MIN_CHARS or not (first or request.tools):
+            return 0
+        if known := max((len(prefix) for prefix in tuple(self._found) if text.startswith(prefix)), default=0):
+            return known
+        messages = (*request.messages[:first], Message("user", (Text(_OTHER_TEXT),)))
+        try:
+            other = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text
+        except RequestError:
+            return 0
+        end = common_chars(text, other)
+        prefix = text[: max([0, *(text.rfind(token, 0, end) for token in self._template.special_tokens)])]
+        if len(prefix) < MIN_CHARS:
+            return 0
+        self._found.append(prefix)
+        return len(prefix)
 
 
 def common_chars(a: str, b: str) -> int:
@@ -49,6 +71,3 @@ def common_chars(a: str, b: str) -> int:
         else:
             high = middle
     return low
-
-
-_SYSTEM: Final = ("system", "developer")

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, Protocol
 from weakref import WeakValueDictionary
 
 from dragoman.backends.embedded.engine_output import Done, Output, Progress
+from dragoman.backends.embedded.prefixes.boundary import MIN_CHARS
 from dragoman.backends.embedded.prefixes.files import PrefixFiles, SavedPrefix
 from dragoman.backends.embedded.prefixes.model_key import model_key
 from dragoman.backends.embedded.prefixes.slots import SlotTable
@@ -20,8 +21,6 @@ log = logging.getLogger("dragoman.embedded")
 
 MIN_TOKENS: Final = 512
 """A prefix with fewer new tokens is not saved."""
-MIN_CHARS: Final = 1024
-"""As many tokens have no fewer characters; common text that is shorter is not restored."""
 _SAVES_PER_HOUR: Final = 16
 """A system text with the time in it is another one in each conversation: each would fill the disk."""
 _PARKING: Final[dict[str, Any]] = {"prompt": ".", "n_predict": 0, "cache_prompt": True}
@@ -63,6 +62,8 @@ class WarmPrefixes:
         """By prefix: two requests with the same new one do not both read it."""
         self._background: set[asyncio.Task[None]] = set()
         self._total = (0, 0)
+        self._unused: list[SavedPrefix] = []
+        """Those that were restored at start, until a request uses them."""
         self.saved = self.restored = self.restored_tokens = self.failed = 0
 
     def reset(self) -> None:
@@ -89,14 +90,16 @@ class WarmPrefixes:
     async def restore_recent(self, run: EngineRun) -> None:
         """Restores the most recently used prefixes into empty slots, before the first request."""
         recent = await asyncio.to_thread(self._files.recent)
+        slots = self._slots
         for saved in recent[: min(self._slot_count, _RESTORED_AT_START)]:
-            slot = self._slots.take("", fresh=True)
+            slot = slots.take("", fresh=True)
             if slot is None:
                 break
             try:
-                await self._restore(run, slot, saved)
+                if await self._restore(run, slots, slot, saved):
+                    self._unused.append(saved)
             finally:
-                self._slots.release(slot)
+                slots.release(slot)
         self._total = await asyncio.to_thread(self._files.total)
 
     async def complete(
@@ -116,6 +119,7 @@ class WarmPrefixes:
         slots = self._slots  # another one after a restart of the engine
         known = slots.known(prompt)
         is_new = prefix_chars >= MIN_CHARS and not known.is_continued
+        self._mark_used(prompt)
         slot = slots.take(prompt, fresh=is_new)
         if slot is None:
             slots, slot, is_new = SlotTable(1, 0), -1, False
@@ -162,10 +166,12 @@ class WarmPrefixes:
             return known.chars
         saved, common = found
         await self._park(run, slots, slot)
-        return common if await self._restore(run, slot, saved, slots) else known.chars
+        if not await self._restore(run, slots, slot, saved):
+            return known.chars
+        await asyncio.to_thread(self._files.mark_used, saved)
+        return common
 
-    async def _restore(self, run: EngineRun, slot: int, saved: SavedPrefix, slots: SlotTable | None = None) -> bool:
-        slots = slots or self._slots
+    async def _restore(self, run: EngineRun, slots: SlotTable, slot: int, saved: SavedPrefix) -> bool:
         began_s = time.monotonic()
         if not await asyncio.to_thread(self._files.is_intact, saved):
             await self._drop(saved, "it is damaged")
@@ -180,9 +186,14 @@ class WarmPrefixes:
         slots.bytes_per_char = saved.size_bytes / len(saved.text)
         self.restored += 1
         self.restored_tokens += tokens
-        await asyncio.to_thread(self._files.mark_used, saved)
         log.info("restored a prompt prefix of %d tokens in %.2f s", tokens, time.monotonic() - began_s)
         return True
+
+    def _mark_used(self, prompt: str) -> None:
+        """Records the first use of what was restored at start."""
+        for saved in [saved for saved in self._unused if prompt.startswith(saved.text)]:
+            self._unused.remove(saved)
+            self._in_background(asyncio.to_thread(self._files.mark_used, saved))
 
     async def _drop(self, saved: SavedPrefix, why: str) -> None:
         self.failed += 1
@@ -243,7 +254,7 @@ class WarmPrefixes:
         try:
             saved = await asyncio.to_thread(self._files.add, name, prefix, tokens)
             self._total = await asyncio.to_thread(self._files.total)
-        except OSError as error:
+        except (OSError, ValueError) as error:  # also text that is not Unicode
             self._failed(error)
             await asyncio.to_thread(self._files.discard, name)
             return
