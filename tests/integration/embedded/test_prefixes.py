@@ -64,7 +64,7 @@ async def running(**config: Any) -> AsyncIterator[EmbeddedModel]:
 
 async def ask(model: EmbeddedModel, system: str, *texts: str, max_tokens: int = 3) -> v.Usage:
     """Returns the usage of the response to a conversation whose last message is the user's."""
-    roles = ("user", "assistant")
+    roles: tuple[v.Role, v.Role] = ("user", "assistant")
     said = [v.Message(roles[at % 2], (v.Text(text),)) for at, text in enumerate(texts)]
     request = v.Request(
         PROFILE.name,

@@ -7,15 +7,15 @@ import msgspec
 
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core.errors import RequestError
-from dragoman.core.messages import Message, Request, Text
+from dragoman.core.messages import Message, Request, Text, part_text
 from dragoman.parsing.format import Format
 
 MIN_CHARS: Final = 1024
 """A prefix of 512 tokens has no fewer characters."""
 _REMEMBERED: Final = 8
 _SYSTEM: Final = ("system", "developer")
-_OTHER_TEXT: Final = "?"
-"""The only user message of the prompt that is compared."""
+_OTHER_TEXTS: Final = ("?", "!")
+"""The only user message of the prompt that is compared: one that does not begin as the user's."""
 
 
 class PrefixBoundary:
@@ -46,7 +46,9 @@ class PrefixBoundary:
             return 0
         if known := max((len(prefix) for prefix in tuple(self._found) if text.startswith(prefix)), default=0):
             return known
-        messages = (*request.messages[:first], Message("user", (Text(_OTHER_TEXT),)))
+        said = "".join(map(part_text, request.messages[first].parts))
+        other_text = _OTHER_TEXTS[said.startswith(_OTHER_TEXTS[0])]
+        messages = (*request.messages[:first], Message("user", (Text(other_text),)))
         try:
             other = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text
         except RequestError:
