@@ -92,8 +92,8 @@ def test_old_and_abandoned_files_are_removed_at_start(folder: Path) -> None:
         add(found, folder, text)
     old = next(saved for saved in found.recent() if saved.text == "old")
     past = time.time() - 31 * DAY_S
-    for name in (found.path(old), found.path(old).with_suffix(".json")):
-        os.utime(name, (past, past))
+    for path in (found.path(old), found.path(old).with_suffix(".json")):
+        os.utime(path, (past, past))
     for name in ("crashed.part", "without-description.kv"):
         (folder / name).write_bytes(b"x")
         os.utime(folder / name, (past, past))
