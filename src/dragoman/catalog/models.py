@@ -123,12 +123,15 @@ def get(name: str) -> ModelProfile:
     Raises:
         ConfigError: There is none; the message has the nearest name.
     """
-    key = name.lower()
-    for model in models():
-        if key in (model.name, *model.aliases):
-            return model
+    if model := find(name):
+        return model
     known = [known for model in models() for known in (model.name, *model.aliases)]
     raise ConfigError(f"unknown model {quote(name)}{nearest(name, known)} (`dragoman pull --list` lists all)")
+
+
+def find(name: str) -> ModelProfile | None:
+    """Returns the model of this name or alias; None: the catalogue has none."""
+    return next((model for model in models() if name.lower() in (model.name, *model.aliases)), None)
 
 
 def default() -> ModelProfile:

@@ -184,7 +184,8 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
     """
     flags = upstream_flags(args)
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    if not args.upstream and compose.is_embedded_model(args.model or "") and not _has_model(config, args.model):
+    is_own = not args.upstream and compose.is_embedded_model(args.model or "", config.embedded)
+    if is_own and not _has_model(config, args.model):
         flags["embedded.model"] = args.model
         config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""

@@ -167,9 +167,10 @@ class EmbeddedModel(Backend):
         Raises:
             ConfigError: the file is not a usable model.
         """
-        name = config.model or model_catalog.default().name
-        known = not (name.endswith(".gguf") or name.startswith("hf:"))
-        return cls(path, model_catalog.get(name) if known else None, config, report)
+        model = config.model or model_catalog.default().name
+        profile = model_catalog.find(model)
+        name = "" if model.endswith(".gguf") else model
+        return cls(path, profile, config, report, name=profile.name if profile else name)
 
     def models(self) -> Sequence[ServedModel]:
         """Returns the one embedded model."""

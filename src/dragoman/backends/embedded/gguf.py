@@ -4,6 +4,7 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3, 20
 same but needs numpy, and decodes the whole vocabulary.
 """
 
+import math
 import struct
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -17,6 +18,10 @@ RANKS: Final = 4
 """`Metadata.pooling` of a model that ranks documents."""
 _STRING, _ARRAY = 8, 9
 _CONTROL, _USER_DEFINED = 3, 4
+_BITS: Final = {0: 32, 1: 16, 2: 4.5, 3: 5, 6: 5.5, 7: 6, 8: 8.5, 10: 2.625, 11: 3.4375, 12: 4.5, 13: 5.5, 14: 6.5625}
+"""Bits of a number by the type of its tensor, of the frequent types."""
+_REPACKED: Final = frozenset((2, 10, 12, 20))
+"""Types that are copied in another order on x86 (Q4_0, Q2_K, Q4_K, IQ4_NL), measured by `bench.model_memory`."""
 _LIMIT_BYTES: Final = 1 << 28
 """No string or array in the header of a real model is nearly as large; a larger one means a damaged file."""
 
@@ -54,6 +59,8 @@ class Shape:
     cache_bytes_per_token: int
     """Size of the KV cache for each token of the context, in 16-bit numbers."""
     has_vocabulary: bool
+    repacked_share: float = 0.0
+    """Share of the weights that the engine copies into the order that the CPU computes fastest, from 0 to 1."""
 
 
 def shape(path: Path) -> Shape:
@@ -62,10 +69,11 @@ def shape(path: Path) -> Shape:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
-    return _read(path, lambda file: _shape(_fields(file)))
+    return _read(path, _shape)
 
 
-def _shape(fields: Mapping[str, Any]) -> Shape:
+def _shape(file: IO[bytes]) -> Shape:
+    fields, tensors = _header(file)
     architecture = str(fields.get("general.architecture", ""))
 
     def number(key: str, default: int = 0) -> int:
@@ -85,7 +93,20 @@ def _shape(fields: Mapping[str, Any]) -> Shape:
         pooling=number("pooling_type"),
         cache_bytes_per_token=2 * cached_heads * sizes,
         has_vocabulary=bool(fields.get("tokenizer.ggml.tokens")),
+        repacked_share=_repacked_share(file, tensors),
     )
+
+
+def _repacked_share(file: IO[bytes], tensors: int) -> float:
+    """Reads what follows the fields: of each tensor its name, sizes, type and place."""
+    sizes = dict[bool, float]()
+    for _ in range(tensors):
+        _string(file)
+        count = math.prod(_number(file, "Q") for _ in range(_number(file, "I")))
+        kind = _number(file, "I")
+        _number(file, "Q")
+        sizes[kind in _REPACKED] = sizes.get(kind in _REPACKED, 0) + count * _BITS.get(kind, 8)
+    return sizes.get(True, 0) / (sum(sizes.values()) or 1)
 
 
 def metadata(path: Path) -> Metadata:
@@ -147,11 +168,16 @@ def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
 
 
 def _fields(file: IO[bytes]) -> dict[str, Any]:
+    return _header(file)[0]
+
+
+def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
+    """Returns the fields, and the number of tensors, whose descriptions follow."""
     if file.read(4) != b"GGUF":
         raise ValueError("expected it to begin with 'GGUF'")
     _number(file, "I")
-    _number(file, "Q")
-    return {_string(file): _value(file, _number(file, "I")) for _ in range(_number(file, "Q"))}
+    tensors = _number(file, "Q")
+    return {_string(file): _value(file, _number(file, "I")) for _ in range(_number(file, "Q"))}, tensors
 
 
 def _value(file: IO[bytes], kind: int) -> Any:

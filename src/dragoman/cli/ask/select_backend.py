@@ -35,7 +35,7 @@ def select_backend(
         compose.embedded_model_name(named)
         return replace(config, embedded=named), True
     needs_embedded = (
-        compose.is_embedded_model(model)
+        compose.is_embedded_model(model, config.embedded)
         and compose.serves_embedded(config, origin)
         and compose.embedded_model_name(replace(config.embedded, model=model))
         == compose.embedded_model_name(config.embedded)

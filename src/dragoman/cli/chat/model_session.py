@@ -184,9 +184,9 @@ async def _select(config: settings.Config, origin: dict[str, str], args: argpars
         return Source(upstream_only(config, {"gateway": server}), False, model, offers[0].title)
     if compose.has_upstreams(config):
         selected, embedded = select_backend(config, origin, args, target)
-        if embedded or not compose.is_embedded_model(target) or _lists(selected, target):
+        if embedded or not compose.is_embedded_model(target, config.embedded) or _lists(selected, target):
             return Source(selected, embedded, target, "")
-    elif not (compose.is_embedded_model(target) or "embedded.model" in origin):
+    elif not (compose.is_embedded_model(target, config.embedded) or "embedded.model" in origin):
         found = await with_local_servers(config)
         names = [name for server in found.upstreams.values() for name in server.models]
         if (not model and names) or target in names:

@@ -128,8 +128,8 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
     """Returns the finding for the embedded model."""
     try:
         compose.embedded_model_name(config.embedded)
-        if compose.is_weights_file(name) or weights.is_downloaded(name):
-            path = weights.find_weights(name)
+        if not models.find(name) or weights.is_downloaded(name):
+            path = compose.find_weights(replace(config.embedded, model=name))
             size = weights.format_size(path.stat().st_size)
             return Finding("weights", "ok", f"{name}, {size}, in {path.parent}")
     except DragomanError as error:

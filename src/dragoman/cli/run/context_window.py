@@ -2,10 +2,10 @@
 
 import os
 
-from dragoman.backends.embedded import gguf, weights
+from dragoman import compose
+from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
-from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
 
@@ -28,7 +28,7 @@ def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     from dragoman.backends.embedded.embedded_model import CONTEXT_WINDOW
 
     try:
-        metadata = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
+        metadata = gguf.metadata(compose.find_weights(config))
     except ConfigError:
         return config.context_window or CONTEXT_WINDOW, True
     window = config.context_window or min(CONTEXT_WINDOW, metadata.context_window)

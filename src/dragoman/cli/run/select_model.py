@@ -94,7 +94,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
         return await _selected(config, origin, _pick(offers, options), options)
     if config.upstreams or config.claude_cli.enabled:
         return await _configured(config, origin, options)
-    if compose.is_embedded_model(options.model) or "embedded.model" in origin:
+    if compose.is_embedded_model(options.model, config.embedded) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
     discovered = await with_local_servers(config)
     if discovered.upstreams:
@@ -207,7 +207,7 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
         offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
     elif (
         not options.named
-        and compose.is_embedded_model(options.model)
+        and compose.is_embedded_model(options.model, config.embedded)
         and options.model not in [o.model for o in offers]
     ):
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
@@ -257,9 +257,7 @@ def _with_embedded(
     config: settings.Config, origin: dict[str, str], model: str, options: RunOptions
 ) -> tuple[settings.Config, dict[str, str], ModelOption]:
     """Returns the settings for the embedded model, with the context that an agent needs, and for one conversation."""
-    profile = (
-        model_catalog.get(model) if model and not (compose.is_weights_file(model) or model.startswith("hf:")) else None
-    )
+    profile = model_catalog.find(model)
     overrides: dict[str, object] = {"context_window": profile.context_window} if profile else {}
     overrides |= {
         "max_concurrency": 1,

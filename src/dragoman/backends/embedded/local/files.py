@@ -86,8 +86,19 @@ class LocalFiles:
         return self._shapes[key]
 
 
+def find_model(config: EmbeddedConfig, name: str) -> FoundFile | None:
+    """Returns the file of a model on this machine, by its name or an alias; None: there is none.
+
+    Args:
+        config: the settings.
+        name: a name that `/v1/models` lists, or an alias.
+    """
+    files = _distinct(list(stores.scan(config.folders, discover=config.discover).files))
+    return next((file for file in files if name in (file.name, f"{file.prefix}/{file.name}", *file.aliases)), None)
+
+
 def _distinct(files: list[FoundFile]) -> list[FoundFile]:
-    """Returns each file once, however many paths lead to it.
+    """Returns each file once, however many paths lead to it; the other names are aliases.
 
     A pulled model may share its bytes with the Hugging Face cache, by a second name of the same file.
     """
@@ -105,8 +116,9 @@ def _distinct(files: list[FoundFile]) -> list[FoundFile]:
             pulled.add(identity)
         if (earlier := known.get(real)) is None:
             known[real] = file
-        elif earlier.name == file.name:
-            known[real] = earlier._replace(aliases=tuple(dict.fromkeys((*earlier.aliases, *file.aliases))))
+        else:
+            names = dict.fromkeys((*earlier.aliases, file.name, *file.aliases))
+            known[real] = earlier._replace(aliases=tuple(name for name in names if name != earlier.name))
     return list(known.values())
 
 
