@@ -44,7 +44,7 @@ SUBAGENT = " ".join(f"Rule {n} of a search: look at folder {n} and name the file
 
 
 @dataclass
-class Completion:
+class MeasuredCompletion:
     """What the engine counted for one completion."""
 
     name: str
@@ -53,17 +53,17 @@ class Completion:
     first_token_s: float = 0.0
 
 
-class Meter:
+class CompletionMeter:
     """An engine that measures its completions."""
 
     def __init__(self, engine: LlamaProcess) -> None:
         self._engine = engine
         self.name = "Claude Code"
-        self.completions: list[Completion] = []
+        self.completions: list[MeasuredCompletion] = []
 
     async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
         """Generates with the engine."""
-        measured, began_s = Completion(self.name), time.monotonic()
+        measured, began_s = MeasuredCompletion(self.name), time.monotonic()
         self.completions.append(measured)
         async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
@@ -117,7 +117,7 @@ def serve(model: EmbeddedModel, name: str, folder: Path) -> list[Request]:
     return requests
 
 
-async def converse(model: EmbeddedModel, meter: Meter, request: Request, turns: int) -> None:
+async def converse(model: EmbeddedModel, meter: CompletionMeter, request: Request, turns: int) -> None:
     """Continues a conversation, with other requests between its turns.
 
     Args:
@@ -135,8 +135,8 @@ async def converse(model: EmbeddedModel, meter: Meter, request: Request, turns: 
             await _send(model, meter, "title", replace(request, tools=(), messages=messages_of_title))
             messages_of_search = (_message("system", SUBAGENT), _message("user", f"Search for step {turn}."))
             await _send(model, meter, "subagent", replace(search, messages=messages_of_search))
-            said = _message("assistant", f"I looked at step {turn} and found that file {turn} is fine.")
-            messages = (*messages, said, _message("user", f"Go on with step {turn + 1}."))
+            answered = _message("assistant", f"I looked at step {turn} and found that file {turn} is fine.")
+            messages = (*messages, answered, _message("user", f"Go on with step {turn + 1}."))
             await _send(model, meter, "turn", replace(request, messages=messages))
     finally:
         await model.close()
@@ -146,7 +146,7 @@ def _message(role: Role, text: str) -> Message:
     return Message(role, (Text(text),))
 
 
-async def _send(model: EmbeddedModel, meter: Meter, name: str, request: Request) -> None:
+async def _send(model: EmbeddedModel, meter: CompletionMeter, name: str, request: Request) -> None:
     meter.name = name
     request = replace(request, max_tokens=8)
     async with aclosing(model.generate(request, ExchangeContext(name, 0, iter("abcdefgh").__next__))) as batches:
@@ -160,17 +160,17 @@ def run_once(args: argparse.Namespace) -> None:
     os.environ["DRAGOMAN_HOME"] = args.home
     config = EmbeddedConfig(model=args.model, context_window=args.context_window, prompt_trim=args.trim)
     model = EmbeddedModel.from_config(config, path, _say)
-    meter = Meter(model.engine)
+    meter = CompletionMeter(model.engine)
     model.engine = cast(LlamaProcess, meter)
     requests = serve(model, args.model, Path(args.folder))
     prefixes = model.health()["prefixes"]
     if args.turns:
-        again = EmbeddedModel.from_config(config, path, _say)
+        resumed = EmbeddedModel.from_config(config, path, _say)
         completions = meter.completions
-        meter = Meter(again.engine)
+        meter = CompletionMeter(resumed.engine)
         meter.completions = completions
-        again.engine = cast(LlamaProcess, meter)
-        asyncio.run(converse(again, meter, requests[0], args.turns))
+        resumed.engine = cast(LlamaProcess, meter)
+        asyncio.run(converse(resumed, meter, requests[0], args.turns))
     print(json.dumps({"completions": [asdict(each) for each in meter.completions], "prefixes": prefixes}))
 
 
@@ -178,18 +178,25 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def start(args: argparse.Namespace, home: str, folder: str, turns: int) -> list[Completion]:
-    """Runs one start in a process of its own."""
+def start(args: argparse.Namespace, home: str, folder: str, turns: int) -> list[MeasuredCompletion]:
+    """Runs one start in a process of its own, and returns its completions.
+
+    Args:
+        args: the options of the command.
+        home: folder of the saved prefixes.
+        folder: working folder of Claude Code.
+        turns: turns that follow.
+    """
     own = ["--once", "--home", home, "--folder", folder, "--turns", str(turns)]
     options = ["--model", args.model, "--context-window", str(args.context_window), "--trim", args.trim]
     command = [*offline.separate_network(), sys.executable, "-m", "bench.warm_start", *own, *options]
     result = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True)
     found = json.loads(result.stdout.splitlines()[-1])
     _say(json.dumps(found))
-    return [Completion(**each) for each in found["completions"]]
+    return [MeasuredCompletion(**each) for each in found["completions"]]
 
 
-def report(cold: Sequence[Completion], warm: Sequence[Completion]) -> str:
+def report(cold: Sequence[MeasuredCompletion], warm: Sequence[MeasuredCompletion]) -> str:
     """Returns the results as text."""
     lines = [_row("first start", cold[0]), _row("second start", warm[0])]
     for name in ("turn", "subagent", "title"):
@@ -201,7 +208,7 @@ def report(cold: Sequence[Completion], warm: Sequence[Completion]) -> str:
     return "\n".join(lines)
 
 
-def _row(name: str, completion: Completion) -> str:
+def _row(name: str, completion: MeasuredCompletion) -> str:
     counts = f"{completion.tokens} prompt tokens, {completion.cached} of them cached"
     return f"{name}: first token after {completion.first_token_s:.1f} s; {counts}"
 

@@ -63,6 +63,8 @@ CONTEXT_WINDOW: Final = 8192
 
 
 def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
+    # The engine can neither save nor restore the state of a model with a projector.
+    has_prefixes = config.prefix_cache_mb > 0 and projector is None
     return EngineSettings(
         path=path,
         context_window=context_window,
@@ -74,6 +76,8 @@ def _engine_settings(path: Path, projector: Path | None, context_window: int, co
         load_timeout_s=config.load_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
         projector=projector,
+        prefix_dir=cache_dir() / "prefixes" if has_prefixes else None,
+        prefix_cache_mb=config.prefix_cache_mb,
     )
 
 
@@ -146,11 +150,7 @@ class EmbeddedModel(Backend):
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
         settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
-        self._boundary: PrefixBoundary | None = None
-        # The engine can neither save nor restore the state of a model with a projector.
-        if config.prefix_cache_mb and not projector and not self._pooling:
-            settings = replace(settings, prefix_dir=cache_dir() / "prefixes", prefix_cache_mb=config.prefix_cache_mb)
-            self._boundary = PrefixBoundary(self._template, self.format)
+        self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False

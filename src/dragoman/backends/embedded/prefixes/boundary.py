@@ -46,8 +46,8 @@ class PrefixBoundary:
             return 0
         if known := max((len(prefix) for prefix in tuple(self._found) if text.startswith(prefix)), default=0):
             return known
-        said = "".join(map(part_text, request.messages[first].parts))
-        other_text = _OTHER_TEXTS[said.startswith(_OTHER_TEXTS[0])]
+        message_text = "".join(map(part_text, request.messages[first].parts))
+        other_text = _OTHER_TEXTS[message_text.startswith(_OTHER_TEXTS[0])]
         messages = (*request.messages[:first], Message("user", (Text(other_text),)))
         try:
             other = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text

@@ -6,7 +6,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Coroutine, Mapping
 from contextlib import aclosing
-from typing import Any, Final, Literal, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol
 from weakref import WeakValueDictionary
 
 from dragoman.backends.embedded.engine_output import Done, Output, Progress
@@ -41,6 +41,16 @@ class EngineRun(Protocol):
 
     async def count(self, text: str) -> int:
         """Returns the number of tokens of a text."""
+
+
+class _Request(NamedTuple):
+    """A completion, and the slot in which it runs."""
+
+    run: EngineRun
+    slots: SlotTable
+    slot: int
+    prompt: str
+    prefix: str
 
 
 class WarmPrefixes:
@@ -117,57 +127,60 @@ class WarmPrefixes:
         """
         prompt: str = body["prompt"]
         slots = self._slots  # another one after a restart of the engine
-        known = slots.known(prompt)
-        is_new = prefix_chars >= MIN_CHARS and not known.is_continued
+        is_new = prefix_chars >= MIN_CHARS and not slots.known(prompt).is_continued
         self._mark_used(prompt)
         slot = slots.take(prompt, fresh=is_new)
         if slot is None:
-            slots, slot, is_new = SlotTable(1, 0), -1, False
-            slots.take("", fresh=True)
-        cached: int | None = None
+            slots, slot, is_new = SlotTable(1, 0), -1, False  # the engine chooses
+        request = _Request(run, slots, slot, prompt, prompt[:prefix_chars])
         try:
-            if is_new:
-                async with aclosing(self._prepare(run, slots, slot, prompt, prefix_chars)) as outputs:
-                    async for output in outputs:
-                        if isinstance(output, Done):
-                            cached = output.cached_tokens
-                        else:
-                            yield output
-            if slot >= 0:
-                slots.put(slot, prompt)
-            async with aclosing(run.complete({**body, "id_slot": slot})) as outputs:
+            async with aclosing(self._complete(request, body, is_new)) as outputs:
                 async for output in outputs:
-                    if isinstance(output, Done) and cached is not None:
-                        # The prefix has been read for this request: it was not cached.
-                        output = output._replace(cached_tokens=min(cached, output.cached_tokens))
                     yield output
         finally:
             slots.release(slot)
 
-    async def _prepare(
-        self, run: EngineRun, slots: SlotTable, slot: int, prompt: str, prefix_chars: int
+    async def _complete(
+        self, request: "_Request", body: Mapping[str, Any], is_new: bool
     ) -> AsyncGenerator[Output, None]:
+        cached: int | None = None
+        if is_new:
+            async with aclosing(self._prepare(request)) as outputs:
+                async for output in outputs:
+                    if isinstance(output, Done):
+                        cached = output.cached_tokens
+                    else:
+                        yield output
+        request.slots.put(request.slot, request.prompt)
+        async with aclosing(request.run.complete({**body, "id_slot": request.slot})) as outputs:
+            async for output in outputs:
+                if isinstance(output, Done) and cached is not None:
+                    # The prefix has been read for this request: it was not cached.
+                    output = output._replace(cached_tokens=min(cached, output.cached_tokens))
+                yield output
+
+    async def _prepare(self, request: "_Request") -> AsyncGenerator[Output, None]:
         """Gets the prefix into the slot; yields its progress, and one `Done` if it was read."""
-        prefix = prompt[:prefix_chars]
-        lock = self._reading.setdefault(prefix, asyncio.Lock())
+        lock = self._reading.setdefault(request.prefix, asyncio.Lock())
         async with lock:
             await self.close()  # a prefix that is just being written can be restored
-            known = await self._restore_best(run, slots, slot, prompt)
-            if len(prefix) - known >= MIN_CHARS and self._may_save():
-                async with aclosing(self._read(run, slots, slot, prompt, prefix)) as outputs:
-                    async for output in outputs:
-                        yield output
+            known = await self._restore_best(request)
+            if len(request.prefix) - known < MIN_CHARS or not self._may_save():
+                return
+            async with aclosing(self._read(request)) as outputs:
+                async for output in outputs:
+                    yield output
 
-    async def _restore_best(self, run: EngineRun, slots: SlotTable, slot: int, prompt: str) -> int:
+    async def _restore_best(self, request: "_Request") -> int:
         """Restores the saved prefix with most of the prompt; returns how many characters the engine has then."""
-        known = slots.known(prompt)
-        found = await asyncio.to_thread(self._files.best, prompt)
-        if found is None or found[1] < max(MIN_CHARS, known.chars - MIN_CHARS):
-            return known.chars
+        known = request.slots.known(request.prompt).chars
+        found = await asyncio.to_thread(self._files.best, request.prompt)
+        if found is None or found[1] < max(MIN_CHARS, known - MIN_CHARS):
+            return known
         saved, common = found
-        await self._park(run, slots, slot)
-        if not await self._restore(run, slots, slot, saved):
-            return known.chars
+        await self._park(request)
+        if not await self._restore(request.run, request.slots, request.slot, saved):
+            return known
         await asyncio.to_thread(self._files.mark_used, saved)
         return common
 
@@ -200,10 +213,10 @@ class WarmPrefixes:
         log.warning("a saved prompt prefix was removed: %s", why)
         await asyncio.to_thread(self._files.remove, saved)
 
-    async def _park(self, run: EngineRun, slots: SlotTable, slot: int) -> None:
+    async def _park(self, request: "_Request") -> None:
         """Makes the engine keep the conversation that is in the slot in its memory."""
-        text = slots.text(slot)
-        if text:
+        run, slots, slot = request.run, request.slots, request.slot
+        if slots.text(slot):
             slots.put(slot, _PARKING["prompt"])
             async with aclosing(run.complete({**_PARKING, "id_slot": slot})) as outputs:
                 async for _ in outputs:
@@ -213,16 +226,15 @@ class WarmPrefixes:
         now_s = time.monotonic()
         return len(self._saves_s) < _SAVES_PER_HOUR or now_s - self._saves_s[0] > 3600
 
-    async def _read(
-        self, run: EngineRun, slots: SlotTable, slot: int, prompt: str, prefix: str
-    ) -> AsyncGenerator[Output, None]:
+    async def _read(self, request: "_Request") -> AsyncGenerator[Output, None]:
         """Reads the prefix alone, and saves it; yields the progress and one `Done`."""
+        run, slots, slot, prompt, prefix = request
         tokens, total = await run.count(prefix), await run.count(prompt)
         known = slots.known(prompt)
         if tokens - tokens * known.chars // len(prefix) < MIN_TOKENS or total >= self._context_window:
             return
         if not prefix.startswith(slots.text(slot)):
-            await self._park(run, slots, slot)
+            await self._park(request)
         slots.put(slot, prefix)
         self._saves_s.append(time.monotonic())
         body = {"prompt": prefix, "n_predict": 0, "cache_prompt": True, "id_slot": slot}
