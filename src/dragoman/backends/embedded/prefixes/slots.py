@@ -7,8 +7,12 @@ from dragoman.backends.embedded.prefixes.boundary import common_chars
 
 _CONTINUED_SHARE: Final = 0.9
 """A prompt that begins with so much of an earlier one continues its conversation."""
-_SIMILAR_SHARE: Final = 0.1
-"""A slot that has so much of a prompt is of use for it; llama.cpp's own limit."""
+_KEPT_SHARE: Final = 0.5
+"""A slot is used for a prompt that keeps so much of its text. llama.cpp itself asks how much of the prompt is in the
+slot: a short prompt that begins with the same few words as a long conversation would evict it.
+"""
+_MUCH_LONGER: Final = 4
+"""A slot with so many times as much text as another one is not overwritten instead of that."""
 _REMEMBERED: Final = 16
 """Evicted prompts that the engine may still have in memory."""
 
@@ -76,11 +80,13 @@ class SlotTable:
         idle = [slot for slot in self._order if slot not in self._busy]
         if not idle:
             return None
-        slot = next((slot for slot in idle if not self._texts[slot]), idle[0])
+        # A title request must not evict an agent's long conversation, even if that one is older.
+        limit = _MUCH_LONGER * min(len(self._texts[slot]) for slot in idle)
+        slot = next(slot for slot in idle if len(self._texts[slot]) <= limit)
         if not fresh:
             common = {slot: common_chars(self._texts[slot], prompt) for slot in idle}
             best = max(idle, key=lambda slot: common[slot])
-            if common[best] > _SIMILAR_SHARE * len(prompt):
+            if 0 < _KEPT_SHARE * len(self._texts[best]) <= common[best]:
                 slot = best
         self._busy.add(slot)
         self._order.remove(slot)

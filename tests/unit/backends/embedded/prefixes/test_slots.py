@@ -31,6 +31,33 @@ def test_new_prefix_goes_to_least_recently_used_slot() -> None:
     assert slots.text(oldest) == "a"
 
 
+def test_short_prompt_does_not_evict_long_conversation() -> None:
+    slots = SlotTable(2, 0)
+    for text in (SYSTEM, "title of a conversation", "title of another one"):
+        slot = slots.take(text, fresh=False)
+        assert slot is not None
+        slots.put(slot, text)
+        slots.release(slot)
+    assert sorted(slots.text(slot)[:1] for slot in range(2)) == ["s", "t"]
+
+
+def test_same_first_words_do_not_evict_long_conversation() -> None:
+    slots = SlotTable(2, 0)
+    for text in ("You are an agent. " + SYSTEM, "You are a poet.", "You are an expert."):
+        slot = slots.take(text, fresh=False)
+        assert slot is not None
+        slots.put(slot, text)
+        slots.release(slot)
+    assert sorted(len(slots.text(slot)) for slot in range(2)) == [18, 1018]
+
+
+def test_changed_last_message_goes_to_its_slot() -> None:
+    slots = SlotTable(2, 0)
+    slots.put(0, SYSTEM + "first question")
+    slots.put(1, OTHER)
+    assert slots.take(SYSTEM + "other question", fresh=False) == 0
+
+
 def test_busy_slots_are_not_taken() -> None:
     slots = SlotTable(2, 0)
     assert {slots.take("a", fresh=False), slots.take("a", fresh=False)} == {0, 1}
