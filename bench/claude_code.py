@@ -249,7 +249,9 @@ def run_session(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded_backend(folder)
         else:
-            embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
+            embedded = EmbeddedModel.from_config(
+                EmbeddedConfig(model=model, prefix_cache_mb=0), weights.find_weights(model), _say
+            )
             engine = RecordingEngine(embedded.engine)
             embedded.engine = cast(LlamaProcess, engine)
             backend = embedded
