@@ -129,6 +129,7 @@ class RequestRecorder:
             body.extend(message.get("body", b""))
             return message
 
+        scope["extensions"] = {}  # one of them lets the application take the body past `receive`
         await self._app(scope, receive_and_copy, send)
         headers = {
             k.decode(): v.decode() for k, v in scope["headers"] if k in (b"anthropic-version", b"anthropic-beta")
@@ -248,7 +249,9 @@ def run_session(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded_backend(folder)
         else:
-            embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
+            embedded = EmbeddedModel.from_config(
+                EmbeddedConfig(model=model, prefix_cache_mb=0), weights.find_weights(model), _say
+            )
             engine = RecordingEngine(embedded.engine)
             embedded.engine = cast(LlamaProcess, engine)
             backend = embedded
