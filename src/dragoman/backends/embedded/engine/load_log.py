@@ -79,7 +79,8 @@ class EngineLog:
             self.last.append(line.strip()[:_MAX_CHARS])
         if not self.facts.is_complete:
             _read_fact(line, self.facts)
-            if self.facts.is_complete:
+            if _LOADED.search(line):
+                self.facts.is_complete = True
                 self.last.clear()
 
 
@@ -101,4 +102,3 @@ def _read_fact(line: str, facts: LoadFacts) -> None:
         facts.batch_tokens = int(match[1])
     elif match := _FLASH.search(line) or _FLASH_CHOSEN.search(line):
         facts.flash_attention = match[1]
-    facts.is_complete = _LOADED.search(line) is not None
