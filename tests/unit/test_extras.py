@@ -90,6 +90,28 @@ def test_install_command_matches_environment_tool(
     assert extras.pip_install_command(str(path.parent)) == for_pip
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "command"),
+    [
+        ("none", "", "pip install --force-reinstall --no-deps x --index-url https://i"),
+        (
+            "venvs/dragoman/pipx_metadata.json",
+            '{"environment": "dragoman"}',
+            "pipx runpip dragoman install --force-reinstall --no-deps x --index-url https://i",
+        ),
+        ("uv-receipt.toml", "", "uv pip install --python {prefix} --reinstall --no-deps x --index-url https://i"),
+    ],
+    ids=["pip", "pipx", "uv tool"],
+)
+def test_replace_command_matches_environment_tool(file: str, content: str, command: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    prefix = str(path.parent)
+    assert extras.replace_command("x", "https://i", prefix) == command.format(prefix=prefix)
+    assert extras.replace_command("x", "", prefix).endswith(" --no-deps x")
+
+
 def test_missing_system_library_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is that of the loader in Debian's slim image (2026-11)."""
 
