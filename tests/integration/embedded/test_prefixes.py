@@ -8,6 +8,7 @@ import resource
 import stat
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -285,11 +286,11 @@ async def test_killed_engine_restores_prefix(folder: Path) -> None:
 
 async def test_cancelled_reading_leaves_nothing(folder: Path) -> None:
     async with running() as model:
-        reading = asyncio.create_task(ask(model, RULES, "Hi"))
-        while not model.engine.active:
-            await asyncio.sleep(0)
-        reading.cancel()
-        await asyncio.wait({reading})
+        messages = (v.Message("system", (v.Text(RULES),)), v.Message("user", (v.Text("Hi"),)))
+        request = v.Request(PROFILE.name, messages, max_tokens=3)
+        async with aclosing(model.generate(request, ExchangeContext("id", 0, iter("abcdefgh").__next__))) as batches:
+            await anext(batches)  # the prompt is being read
+        assert not await saved_files(model, folder)
         assert (await ask(model, RULES, "Hi")).output_tokens == 3
         assert len(await saved_files(model, folder)) == 1
 
