@@ -22,7 +22,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.grammar import constrain
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
-from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary
+from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.embedded.start_worker import EngineSettings
@@ -299,6 +299,7 @@ class EmbeddedModel(Backend):
         """
         request = media.mark(with_text_fallbacks(request))
         request, trimming = apply_trim(request, self._prompt_trim, self._budget)
+        request = constant_first(request)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
