@@ -40,7 +40,7 @@ from dragoman.server import run as server
 LIMITS = {"API_TIMEOUT_MS": "7200000", "CLAUDE_CODE_MAX_OUTPUT_TOKENS": "16"}
 FLAGS = ["--output-format", "stream-json", "--verbose", "--max-turns", "1"]
 TITLE = "Write a short title of at most five words for this conversation. Answer with the title only."
-SUBAGENT = " ".join(f"Rule {n} of a search: look at folder {n} and name the files in it." for n in range(60))
+SUBAGENT = " ".join(f"Rule {n} of a search: look at folder {n} and name the files in it." for n in range(30))
 
 
 @dataclass

@@ -8,6 +8,7 @@ import resource
 import stat
 import zlib
 from collections.abc import AsyncIterator
+from contextlib import aclosing
 from pathlib import Path
 from typing import Any
 
@@ -300,13 +301,41 @@ async def test_killed_engine_restores_prefix(folder: Path) -> None:
 
 async def test_cancelled_reading_leaves_nothing(folder: Path) -> None:
     async with running() as model:
-        reading = asyncio.create_task(ask(model, RULES, "Hi"))
-        while not model.engine.active:
-            await asyncio.sleep(0)
-        reading.cancel()
-        await asyncio.wait({reading})
+        messages = (v.Message("system", (v.Text(RULES),)), v.Message("user", (v.Text("Hi"),)))
+        request = v.Request(PROFILE.name, messages, max_tokens=3)
+        async with aclosing(model.generate(request, ExchangeContext("id", 0, iter("abcdefgh").__next__))) as batches:
+            await anext(batches)  # the prompt is being read
+        assert not await saved_files(model, folder)
         assert (await ask(model, RULES, "Hi")).output_tokens == 3
         assert len(await saved_files(model, folder)) == 1
+
+
+async def test_context_of_agent_is_restored(folder: Path) -> None:
+    """Claude Code puts folder and date in front of the user's text, and instructions after it."""
+
+    async def usage(model: EmbeddedModel, text: str) -> v.Usage:
+        reminder = v.Text("<system-reminder>The project has 7 files. </system-reminder>")
+        request = v.Request(
+            PROFILE.name,
+            (
+                v.Message("system", (v.Text("Be brief."),)),
+                v.Message("user", (reminder, v.Text(text))),
+                v.Message("system", (v.Text(RULES),)),
+            ),
+            max_tokens=3,
+        )
+        events = await all_events(model.generate(request, ExchangeContext("id", 0, iter("abcdefgh").__next__)))
+        return collect(events).usage
+
+    async with running() as model:
+        await usage(model, SECRET)
+        (file,) = await saved_files(model, folder)
+        saved = json.loads(file.with_suffix(".json").read_text())["text"]
+        assert "7 files" in saved
+        assert "swordfish" not in saved
+    async with running() as model:
+        second = await usage(model, "What is there?")
+        assert second.input_tokens - second.cached_input_tokens < 20
 
 
 async def test_short_prefix_is_not_saved(folder: Path) -> None:

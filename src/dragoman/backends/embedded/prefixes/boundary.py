@@ -1,6 +1,8 @@
-"""Finds the end of a prompt's constant prefix: system text and tools, without anything of the conversation."""
+"""Finds the end of a prompt's constant prefix: system text, tools and context of the agent, without the user's text."""
 
+import re
 from collections import deque
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -14,8 +16,22 @@ MIN_CHARS: Final = 1024
 """A prefix of 512 tokens has no fewer characters."""
 _REMEMBERED: Final = 8
 _SYSTEM: Final = ("system", "developer")
+_CONTEXT: Final = re.compile(r"<(system-reminder|environment_context|user_instructions)>.*</\1>", re.DOTALL)
+"""Text of an agent in a user message: folder, date, project instructions."""
 _OTHER_TEXTS: Final = ("?", "!")
 """The only user message of the prompt that is compared: one that does not begin as the user's."""
+
+
+def constant_first(request: Request) -> Request:
+    """Returns the request with the system messages that precede the model's first message before the user's.
+
+    Some agents send thousands of tokens of instructions after the first user message. In front of it they belong to the
+    constant prefix.
+    """
+    messages = request.messages
+    end = next((at for at, message in enumerate(messages) if message.role in ("assistant", "tool")), len(messages))
+    begin = sorted(messages[:end], key=lambda message: message.role not in _SYSTEM)
+    return msgspec.structs.replace(request, messages=(*begin, *messages[end:]))
 
 
 class PrefixBoundary:
@@ -34,8 +50,9 @@ class PrefixBoundary:
     def constant_chars(self, request: Request, text: str) -> int:
         """Returns the length of the prompt's constant prefix, in characters; 0: it has none, or a short one.
 
-        The prefix is what the prompt has in common with that of another conversation with the same system text and
-        tools. It ends before a control token, because the tokens before one do not depend on what follows.
+        The prefix is what the prompt has in common with that of another conversation with the same system text, tools
+        and context of the agent. Without such context it ends before a control token, because the tokens before one do
+        not depend on what follows.
 
         Args:
             request: the request as the model is shown it.
@@ -46,19 +63,35 @@ class PrefixBoundary:
             return 0
         if known := max((len(prefix) for prefix in tuple(self._found) if text.startswith(prefix)), default=0):
             return known
-        message_text = "".join(map(part_text, request.messages[first].parts))
-        other_text = _OTHER_TEXTS[message_text.startswith(_OTHER_TEXTS[0])]
-        messages = (*request.messages[:first], Message("user", (Text(other_text),)))
+        context, rest = _agent_context(request.messages[first:])
+        other = _OTHER_TEXTS[rest.startswith(_OTHER_TEXTS[0])]
+        messages = (*request.messages[:first], Message("user", (*context, Text(other))))
         try:
-            other = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text
+            other_prompt = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text
         except RequestError:
             return 0
-        end = common_chars(text, other)
-        prefix = text[: max([0, *(text.rfind(token, 0, end) for token in self._template.special_tokens)])]
-        if len(prefix) < MIN_CHARS:
+        end = common_chars(text, other_prompt)
+        if not context:
+            end = max([0, *(text.rfind(token, 0, end) for token in self._template.special_tokens)])
+        if end < MIN_CHARS:
             return 0
-        self._found.append(prefix)
-        return len(prefix)
+        self._found.append(text[:end])
+        return end
+
+
+def _agent_context(messages: Sequence[Message]) -> tuple[tuple[Text, ...], str]:
+    """Returns what an agent has put in front of the user's text in the first message, and the text after it."""
+    context: list[Text] = []
+    for part in messages[0].parts if messages and messages[0].role == "user" else ():
+        if not (isinstance(part, Text) and _is_context(part.text)):
+            return tuple(context), part_text(part)
+        context.append(part)
+    return (), ""  # nothing follows that the user may have written
+
+
+def _is_context(text: str) -> bool:
+    found = _CONTEXT.fullmatch(text.strip())
+    return found is not None and text.count(f"</{found[1]}>") == 1
 
 
 def common_chars(a: str, b: str) -> int:

@@ -15,7 +15,7 @@ from dragoman.backends.embedded.prefixes.files import PrefixFiles, SavedPrefix
 from dragoman.backends.embedded.prefixes.model_key import model_key
 from dragoman.backends.embedded.prefixes.slots import SlotTable
 from dragoman.backends.embedded.start_worker import EngineSettings
-from dragoman.core.errors import DragomanError
+from dragoman.core.errors import BackendUnavailableError, DragomanError
 
 log = logging.getLogger("dragoman.embedded")
 
@@ -127,7 +127,9 @@ class WarmPrefixes:
         """
         prompt: str = body["prompt"]
         slots = self._slots  # another one after a restart of the engine
-        is_new = prefix_chars >= MIN_CHARS and not slots.known(prompt).is_continued
+        known = slots.known(prompt)
+        has_prefix = known.is_continued and known.chars >= prefix_chars - MIN_CHARS
+        is_new = prefix_chars >= MIN_CHARS and not has_prefix
         self._mark_used(prompt)
         slot = slots.take(prompt, fresh=is_new)
         if slot is None:
@@ -192,6 +194,8 @@ class WarmPrefixes:
         slots.drop(slot)
         try:
             tokens = await run.move_slot("restore", slot, self._files.path(saved).name)
+        except BackendUnavailableError:
+            return False  # the engine is gone, not the file
         except DragomanError as error:
             await self._drop(saved, str(error))
             return False
@@ -235,8 +239,8 @@ class WarmPrefixes:
             return
         if not prefix.startswith(slots.text(slot)):
             await self._park(request)
-        slots.put(slot, prefix)
-        self._saves_s.append(time.monotonic())
+        # Unknown until the end: if the client leaves, the next request reads on in this slot.
+        slots.drop(slot)
         body = {"prompt": prefix, "n_predict": 0, "cache_prompt": True, "id_slot": slot}
         async with aclosing(run.complete(body)) as outputs:
             async for output in outputs:
@@ -244,6 +248,8 @@ class WarmPrefixes:
                     yield Progress(total, output.done)
                 elif isinstance(output, Done):
                     yield output
+        slots.put(slot, prefix)
+        self._saves_s.append(time.monotonic())
         await self._save(run, slot, prefix, tokens)
 
     async def _save(self, run: EngineRun, slot: int, prefix: str, tokens: int) -> None:

@@ -1,7 +1,7 @@
 import pytest
 
 from dragoman import formats
-from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, common_chars
+from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, common_chars, constant_first
 from dragoman.backends.text_mode.chat_template import ChatTemplate
 from dragoman.core.messages import Message, Request, Text, Tool
 from support.chat_templates import CHATML, HERMES_TEMPLATE
@@ -76,3 +76,36 @@ def test_short_system_text_is_no_prefix() -> None:
 def test_common_chars(a: str, b: str, length: int) -> None:
     assert common_chars(a, b) == common_chars(b, a) == length
     assert common_chars(a * 1000 + "x", a * 1000 + "y") == len(a) * 1000
+
+
+REMINDER = Text("<system-reminder>\nToday is Friday. " + "The folder has a file. " * 20 + "\n</system-reminder>")
+
+
+def test_context_of_agent_belongs_to_prefix() -> None:
+    found = prefix(CHATML, SYSTEM, Message("user", (REMINDER, Text("My secret"))))
+    assert "Today is Friday" in found
+    assert "secret" not in found
+    assert found == prefix(CHATML, SYSTEM, Message("user", (REMINDER, Text("?"))))
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        (Text("My secret"), REMINDER),
+        (Text("<system-reminder>Hi</system-reminder> My secret <system-reminder>x</system-reminder>"), Text("x")),
+        (Text("<system-reminder>My secret"), Text("x</system-reminder>")),
+        (Text("<system-reminder>My secret</system-reminder>"),),
+        (Text("<b>My secret</b>"), Text("x")),
+    ],
+)
+def test_text_of_user_does_not_belong_to_prefix(parts: tuple[Text, ...]) -> None:
+    assert prefix(CHATML, SYSTEM, Message("user", parts)) == prefix(CHATML, SYSTEM, user("Hello"))
+
+
+def test_system_messages_before_first_response_come_first() -> None:
+    rules, more = Message("developer", (Text("Rules"),)), Message("system", (Text("More"),))
+    asked, reply = user("Hello"), Message("assistant", (Text("Hi"),))
+    moved = constant_first(Request("m", (SYSTEM, asked, rules, reply, user("Go on"), more)))
+    assert moved.messages == (SYSTEM, rules, asked, reply, user("Go on"), more)
+    first = constant_first(Request("m", (SYSTEM, asked, rules)))
+    assert moved.messages[:3] == first.messages
