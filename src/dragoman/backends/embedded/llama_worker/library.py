@@ -73,4 +73,4 @@ def _set_hardware(params: Any, settings: dict[str, Any], xllamacpp: Any) -> None
     params.cpuparams_batch.n_threads = settings["reading_threads"]
     has_gpu = layers != "0" and any(device["type"].name in _GPU_TYPES for device in xllamacpp.get_device_info())
     params.n_batch = params.n_ubatch = settings["batch_tokens"] or (512 if has_gpu else 256)
-    params.fit_params = has_gpu  # loads the vocabulary once more, to choose the layers
+    params.fit_params = has_gpu  # loads the vocabulary a second time, to choose the layers
