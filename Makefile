@@ -177,8 +177,9 @@ bench-small-model: $(VENV)/dev.done weights-1.5b ## forty prompts to a small mod
 accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
 	@$(BIN)/python -m bench.accuracy $(ARGS)
 
-claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
+claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model: a file, a web search (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)
+	@$(BIN)/python -m bench.claude_search $(ARGS)
 
 warmstart: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code started twice: first token without and with a saved prefix: minutes
 	@$(BIN)/python -m bench.warm_start $(ARGS)

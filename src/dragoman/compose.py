@@ -21,6 +21,7 @@ from dragoman.backends.embedded.local.files import find_model
 from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.shared_state import SharedState
 from dragoman.catalog import models
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
@@ -97,11 +98,7 @@ def get_weights(
 
 
 def find_weights(config: EmbeddedConfig, report: Report = no_report) -> Path:
-    """Returns the weights of the configured model, which are on this machine.
-
-    Args:
-        config: the settings of the embedded model.
-        report: receives what takes long.
+    """Returns the weights of the configured model, which are on this machine; `report` receives what takes long.
 
     Raises:
         ConfigError: the model is unknown, or its weights are missing or have changed.
@@ -153,9 +150,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
     endpoint = McpEndpoint(servers) if servers.served() else None
 
     async def close() -> None:
-        if endpoint is not None:
-            await endpoint.close()
-        await servers.close()
+        await close_all(*([endpoint.close] if endpoint else []), servers.close)
 
     return VendorToolRunner(
         build_executors(tools, servers),

@@ -5,11 +5,8 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
-from operator import attrgetter
 from pathlib import Path
 from typing import Final
-
-import msgspec
 
 from dragoman import compose, dialects, extras
 from dragoman import config as settings
@@ -18,7 +15,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
-from dragoman.config.values import SECRET, toml
+from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 CAPTURE_HELP: Final = "folder of one capture, folder of several captures (the newest is used), or a bundle (.zip)"
@@ -165,31 +162,18 @@ def setting_rows(config: settings.Config, origin: dict[str, str], *, everything:
         origin: where each setting that is not at its default comes from, by its key.
         everything: also the settings that are at their default.
     """
-    rows: list[tuple[str, object]] = []
-    for key, *_ in settings.setting_docs():
-        value = attrgetter(key)(config)
-        rows.append((key, value or models.default().name if key == "embedded.model" else value))
-    for name, upstream in config.upstreams.items():
-        rows += ((f"upstreams.{name}.{field}", value) for field, value in msgspec.structs.asdict(upstream).items())
-    for name, server in config.mcp.items():
-        rows += ((f"mcp.{name}.{field}", value) for field, value in msgspec.structs.asdict(server).items())
+    rows = [*settings.setting_values(config)]
     rows += ((f"model_aliases.{toml(alias)}", target) for alias, target in config.model_aliases.items())
-    for key, value in rows:
+    for key, written in rows:
+        value = written or models.default().name if key == "embedded.model" else written
         if not (everything or key in origin or key.startswith("model_aliases.")):
             continue
-        is_secret = value and (key in SECRET or _is_secret(key, value))
+        is_secret = is_secret_setting(key, value)
         place = origin.get(key.replace('"', ""), "default")
         content = (
             {"hidden": f"{len(value)} " if isinstance(value, tuple | dict) else ""} if is_secret else {"value": value}
         )
         yield {"key": key, **content, "origin": place}
-
-
-def _is_secret(key: str, value: object) -> bool:
-    section, _, name = key.partition(".")
-    if section == "mcp" and name.endswith(".url"):
-        return "?" in str(value) or "@" in str(value)
-    return (section, name.rpartition(".")[2]) in (("upstreams", "api_key"), ("mcp", "headers"))
 
 
 def format_settings(config: settings.Config, origin: dict[str, str], *, everything: bool = True) -> str:

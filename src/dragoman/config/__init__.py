@@ -30,7 +30,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.chat import ChatConfig
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
-from dragoman.config.values import describe_error, toml
+from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, one_of, quote
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
@@ -184,9 +184,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
 def readable_secrets(path: Path | None, config: Config) -> str:
     """Returns a message if other users can read or change a settings file that contains keys, else ""."""
-    upstreams = config.upstreams.values()
-    secret = bool(config.server.api_keys) or any(u.api_key or "@" in urlsplit(u.url).netloc for u in upstreams)
-    secret = secret or any(server.headers for server in config.mcp.values())
+    secret = any(is_secret_setting(key, value) for key, value in setting_values(config))
     if sys.platform == "win32" or path is None or not secret:
         return ""
     try:
@@ -207,6 +205,15 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
     for section in msgspec.structs.fields(Config):
         if isinstance(section.default, msgspec.Struct):
             yield from _fields(section.name, section.type)
+
+
+def setting_values(config: Config) -> Iterator[tuple[str, object]]:
+    """Yields every key with its value, except for `model_aliases`."""
+    yield from ((key, attrgetter(key)(config)) for key, *_ in setting_docs())
+    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {"upstreams": config.upstreams, "mcp": config.mcp}
+    for section, tables in sections.items():
+        for name, table in tables.items():
+            yield from ((f"{section}.{name}.{key}", value) for key, value in msgspec.structs.asdict(table).items())
 
 
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:

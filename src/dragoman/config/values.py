@@ -6,8 +6,31 @@ from collections.abc import Mapping
 from functools import reduce
 from typing import Any
 
+from dragoman.redaction.arguments import has_secret_argument, has_secret_url
+
 SECRET = ("server.api_keys", "response_store.seal_key")
 """Settings whose values are never shown."""
+
+
+def is_secret_setting(key: str, value: object) -> bool:
+    """Returns whether the value of a setting is, or contains, a secret, and must not be shown.
+
+    Args:
+        key: The key, such as `mcp.NAME.command`.
+        value: The value, also of a wrong type.
+    """
+    if not value:
+        return False
+    section, _, rest = key.partition(".")
+    name = rest.rpartition(".")[2]
+    if key in SECRET or name == "api_key" or (section, name) == ("mcp", "headers"):
+        return True
+    if (section, name) == ("mcp", "command"):
+        arguments = value.split() if isinstance(value, str) else value
+        return isinstance(arguments, list | tuple) and has_secret_argument([str(each) for each in arguments])
+    if not isinstance(value, str):
+        return False
+    return has_secret_url(value) or ((section, name) == ("mcp", "url") and "?" in value)
 
 
 def toml(value: object) -> str:
@@ -44,7 +67,7 @@ def describe_error(message: str, tables: Mapping[str, Any], origin: Mapping[str,
         return message
     kind, sign, limit, key, section, name, index = match.groups()
     value: Any = reduce(lambda table, part: table[part], (*section.split("."), name), tables)
-    secret = key in SECRET or name in ("api_key", "headers")
+    secret = name == "headers" or is_secret_setting(prefix + key, value)
     got = "what is not shown" if secret else toml(value if index is None else value[int(index)])
     expected = f"{_KINDS[kind]} {_LIMITS[sign]} {limit.removesuffix('.0')}" if sign else _KINDS[kind]
     advice = f'; write {name} = ["…", "…"]' if kind == "array" else ""

@@ -8,9 +8,10 @@ Every error contains what was expected, what was found, and the path:
 """
 
 import codecs
+import json
 import re
 from collections.abc import Callable, Collection, Mapping
-from typing import Final, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -122,6 +123,18 @@ def _decode(body: bytes) -> msgspec.Raw:
 def replace_lone_surrogates(body: bytes) -> bytes:
     """Returns the JSON with U+FFFD in place of each escape that is half of a surrogate pair."""
     return ESCAPE.sub(lambda m: rb"\ufffd" if m["lone"] else m[0], body)
+
+
+def load_json(text: str) -> Any:
+    """Returns the value of a JSON text as the module `json` does, with U+FFFD for half of a surrogate pair.
+
+    Raises:
+        ValueError: The text is not JSON, or has a number of thousands of digits.
+        RecursionError: It is nested too deep.
+    """
+    if "\\u" in text:
+        text = replace_lone_surrogates(text.encode("utf-8", "replace")).decode()
+    return json.loads(text)
 
 
 class Cursor:

@@ -7,7 +7,6 @@ import msgspec
 from dragoman.schema.setting import setting
 
 WEB_SEARCH: Final = ("", "searxng", "local")
-WEB_FETCH: Final = ("", "http")
 
 
 class WebSearchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -38,8 +37,8 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     use: Annotated[
         str,
         setting(
-            "What fetches pages (docs/vendor-tools.md): `http` the gateway itself; empty: nothing does.",
-            choices=WEB_FETCH,
+            "What fetches pages (docs/vendor-tools.md): `http` the gateway itself, `mcp:NAME/TOOL` a tool of an MCP "
+            "server; empty: nothing does."
         ),
     ] = ""
     allowed_hosts: Annotated[
@@ -61,8 +60,8 @@ class WebFetchConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "that a misled model cannot send data away in a URL of its own."
         ),
     ] = False
-    max_bytes: Annotated[int, setting("Maximum bytes of a page, decompressed.", ge=1000)] = 5_000_000
-    max_redirects: Annotated[int, setting("Maximum redirects of a fetch; each is checked.", ge=0, le=20)] = 5
+    max_bytes: Annotated[int, setting("Maximum bytes of a page, decompressed, for `http`.", ge=1000)] = 5_000_000
+    max_redirects: Annotated[int, setting("Maximum redirects of a fetch, for `http`.", ge=0, le=20)] = 5
     timeout_s: Annotated[float, setting("Timeout of a fetch, with its text extraction, in seconds.", gt=0)] = 20.0
     models: Annotated[
         tuple[str, ...], setting("Patterns of the models that may fetch, such as `qwen*`; empty: all.")
@@ -92,10 +91,20 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
     max_concurrent_calls: Annotated[int, setting("Maximum calls of one reply that run at once.", ge=1, le=100)] = 4
     max_tokens: Annotated[
-        int, setting("Tokens of all rounds, prompts included, after which no round begins; 0: no limit.", ge=0)
+        int,
+        setting(
+            "Tokens of all rounds, prompts included, after which no round begins; estimated where the backend reports "
+            "none; 0: no limit.",
+            ge=0,
+        ),
     ] = 1_000_000
     max_cost_usd: Annotated[
-        float, setting("Cost of all rounds, in US dollars, after which no round begins; 0: no limit.", ge=0)
+        float,
+        setting(
+            "Cost of all rounds, in US dollars, after which no round begins, if the backend reports costs (the Claude "
+            "Code CLI does); 0: no limit.",
+            ge=0,
+        ),
     ] = 0.0
     search_above: Annotated[
         int,

@@ -1,7 +1,6 @@
 """Runs the tools of MCP servers that requests declare: those of allowed hosts, and the servers of the settings."""
 
 import asyncio
-import json
 import logging
 from collections.abc import AsyncIterator, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -14,15 +13,10 @@ from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.text.json_cursor import load_json
+from dragoman.vendor_tools.executor import ToolServers, matches_model
 from dragoman.vendor_tools.remote import RemoteServer
-from dragoman.vendor_tools.tool import (
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    VendorToolCall,
-    error_result,
-    matches_model,
-)
+from dragoman.vendor_tools.tool import ToolRunResult, VendorTool, VendorToolCall, error_result
 
 log = logging.getLogger("dragoman.tool_executors")
 
@@ -97,7 +91,7 @@ class McpServersExecutor(ToolServers):
         assert tool.server is not None
         assert tool.remote is not None
         try:
-            arguments = json.loads(call.arguments)
+            arguments = load_json(call.arguments)
         except (ValueError, RecursionError):
             return error_result("invalid_tool_input")
         if not isinstance(arguments, dict):

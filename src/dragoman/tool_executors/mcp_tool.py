@@ -8,19 +8,20 @@ the only required string. Results with an array of objects that have a `url` are
 import asyncio
 import contextlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dragoman.core.messages import Tool
 from dragoman.mcp_client.result import McpResult, McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.text.json_cursor import load_json
 from dragoman.tool_executors.domains import is_admitted
 from dragoman.tool_executors.web_search import with_location
 from dragoman.vendor_tools.codec import string_argument
+from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     CodeOutput,
     SearchHit,
-    ToolExecutor,
     ToolRunResult,
     VendorTool,
     VendorToolCall,
@@ -54,6 +55,39 @@ KINDS: Final = tuple(_ARGUMENTS)
 """Kinds of tools that a tool of an MCP server can run."""
 
 
+class McpTool:
+    """A tool of an MCP server that gets one argument."""
+
+    def __init__(self, server: McpServer, name: str, argument_names: Sequence[str]) -> None:
+        """
+        Args:
+            server: The server.
+            name: The name of its tool.
+            argument_names: What the argument may be called, the usual name first.
+        """
+        self.server, self.name = server, name
+        self._argument_names = argument_names
+        self.url = f"mcp://{server.name}/{name}"
+        """Names the tool where a result has no URL."""
+
+    async def call(self, value: str) -> McpResult:
+        """Returns the result of a call with this argument.
+
+        Raises:
+            McpServerError: The server does not respond, or has no such tool.
+        """
+        return await self.server.call(self.name, {await self._parameter(): value})
+
+    async def _parameter(self) -> str:
+        tools = {tool.name: tool for tool in await self.server.tools()}
+        if self.name not in tools:
+            raise McpServerError(f"the MCP server {self.server.name} has no tool {self.name}")
+        schema = json.loads(tools[self.name].parameters)
+        properties = schema.get("properties") or {}
+        name = next((each for each in self._argument_names if each in properties), "")
+        return name or _only_string(schema) or self._argument_names[0]
+
+
 class McpToolExecutor(ToolExecutor):
     """Runs one kind of vendor's tool by a tool of an MCP server."""
 
@@ -65,7 +99,8 @@ class McpToolExecutor(ToolExecutor):
         max_results: Maximum hits of a search; 0: no limit but that of the client's API.
         """
         self._max_results = max_results or _MAX_HITS
-        self._server, self._tool, self._argument = server, tool, _ARGUMENTS[kind]
+        self._argument = _ARGUMENTS[kind]
+        self._tool = McpTool(server, tool, (self._argument.name, *self._argument.others))
         self._is_search = kind == "web_search"
         self.description = self._argument.description
         name = self._argument.name
@@ -83,7 +118,7 @@ class McpToolExecutor(ToolExecutor):
         if not value:
             return error_result("invalid_tool_input")
         try:
-            result = await self._server.call(self._tool, {await self._parameter(): value})
+            result = await self._tool.call(value)
         except McpServerError as error:
             return ToolRunResult(f"{error}. Answer without it, and say so.", error="unavailable")
         if not self._is_search:
@@ -91,23 +126,9 @@ class McpToolExecutor(ToolExecutor):
             return ToolRunResult(output_text(output), output=output, images=result.images)
         if result.is_error:
             return ToolRunResult(result.text, error="unavailable")
-        found = _hits(result) or [SearchHit(f"mcp://{self._server.name}/{self._tool}", self._tool, result.text)]
+        found = _hits(result) or [SearchHit(self._tool.url, self._tool.name, result.text)]
         admitted = [hit for hit in found if is_admitted(hit.url, call.tool)]
         return await asyncio.to_thread(search_result, admitted[: self._max_results], _MAX_HIT_CHARS)
-
-    async def _parameter(self) -> str:
-        """Returns the name of the tool's parameter.
-
-        Raises:
-            McpServerError: The server does not respond, or has no such tool.
-        """
-        tools = {tool.name: tool for tool in await self._server.tools()}
-        if self._tool not in tools:
-            raise McpServerError(f"the MCP server {self._server.name} has no tool {self._tool}")
-        schema = json.loads(tools[self._tool].parameters)
-        properties = schema.get("properties") or {}
-        name = next((each for each in (self._argument.name, *self._argument.others) if each in properties), "")
-        return name or _only_string(schema) or self._argument.name
 
 
 def _only_string(schema: Mapping[str, Any]) -> str:
@@ -124,7 +145,7 @@ def _values(result: McpResult) -> list[object]:
     values = []
     for text in (result.structured, result.text):
         with contextlib.suppress(ValueError, RecursionError):
-            values.append(json.loads(text))
+            values.append(load_json(text))
     return values
 
 

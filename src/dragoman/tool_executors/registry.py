@@ -13,8 +13,8 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.extras import install_command, missing_extras
 from dragoman.host_names import host_name
 from dragoman.mcp_client.pool import McpServers
-from dragoman.tool_executors.config import WEB_FETCH, WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
-from dragoman.vendor_tools.tool import ToolExecutor
+from dragoman.tool_executors.config import WEB_SEARCH, ToolsConfig, WebFetchConfig, WebSearchConfig
+from dragoman.vendor_tools.executor import ToolExecutor
 
 NO_SERVERS: Final = McpServers({})
 _DEFAULTS: Final = WebSearchConfig()
@@ -116,21 +116,41 @@ def _local(settings: WebSearchConfig) -> ToolExecutor:
 
 def _web_fetch(config: ToolsConfig, servers: McpServers) -> ToolExecutor | None:
     settings = config.web_fetch
-    match settings.use:
-        case "":
-            if settings != WebFetchConfig():
-                raise ConfigError('tools.web_fetch has settings, but is off: set use = "http" next to them')
-            return None
-        case "http":
-            return _http(settings)
-    hint = one_of(settings.use, [each for each in WEB_FETCH if each], "expected ")
-    raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_fetch.use")
+    if not settings.use:
+        if settings != WebFetchConfig():
+            raise ConfigError('tools.web_fetch has settings, but is off: set use = "http" next to them')
+        return None
+    is_mcp = settings.use.startswith("mcp:")
+    if not is_mcp and settings.use != "http":
+        hint = one_of(settings.use, ["http", "mcp:NAME/TOOL"], "expected ")
+        raise ConfigError(f"unknown {quote(settings.use)}{hint} - at tools.web_fetch.use")
+    _check_hosts(settings)
+    executor = _mcp_fetch(settings, servers) if is_mcp else _http_fetch(settings)
+    executor.models = settings.models
+    return executor
 
 
-def _http(settings: WebFetchConfig) -> ToolExecutor:
+def _mcp_fetch(settings: WebFetchConfig, servers: McpServers) -> ToolExecutor:
+    for name in ("max_bytes", "max_redirects"):
+        if getattr(settings, name) != getattr(WebFetchConfig(), name):
+            raise ConfigError(f'tools.web_fetch.{name} is set, but the MCP server fetches: set use = "http" next to it')
+    server, tool = servers.find(settings.use, "tools.web_fetch.use")
+    from dragoman.tool_executors.fetch.mcp_fetch import ARGUMENT_NAMES, McpFetch
+    from dragoman.tool_executors.mcp_tool import McpTool
+
+    return McpFetch(settings, McpTool(server, tool, ARGUMENT_NAMES))
+
+
+def _http_fetch(settings: WebFetchConfig) -> ToolExecutor:
     if missing_extras("tools"):
         command = install_command("tools")
         raise ConfigError(f"web fetch needs the tools extra: {command} - at tools.web_fetch.use")
+    from dragoman.tool_executors.fetch.web_fetch import WebFetch
+
+    return WebFetch(settings)
+
+
+def _check_hosts(settings: WebFetchConfig) -> None:
     for entry in settings.allow_private:
         if not (_is_network(entry) or _HOST.fullmatch(entry)):
             raise ConfigError(
@@ -139,11 +159,6 @@ def _http(settings: WebFetchConfig) -> ToolExecutor:
     for entry in settings.allowed_hosts:
         if not _HOST.fullmatch(entry):
             raise ConfigError(f"expected a host name, got {quote(entry)} - at tools.web_fetch.allowed_hosts")
-    from dragoman.tool_executors.fetch.web_fetch import WebFetch
-
-    executor = WebFetch(settings)
-    executor.models = settings.models
-    return executor
 
 
 def _is_network(entry: str) -> bool:

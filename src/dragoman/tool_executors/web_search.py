@@ -12,15 +12,8 @@ from msgspec.structs import replace
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.core.messages import Tool
 from dragoman.tool_executors.domains import is_admitted
-from dragoman.vendor_tools.tool import (
-    SearchHit,
-    ToolExecutor,
-    ToolRunResult,
-    VendorTool,
-    VendorToolCall,
-    error_result,
-    search_result,
-)
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorTool, VendorToolCall, error_result, search_result
 
 log = logging.getLogger("dragoman.tool_executors.web_search")
 

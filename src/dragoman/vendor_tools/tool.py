@@ -9,14 +9,12 @@ runs the calls, and `tool_executors` contains the executors.
 """
 
 import json
-from abc import ABC, abstractmethod
-from collections.abc import Awaitable, Callable, Mapping, Sequence
-from fnmatch import fnmatchcase
-from typing import Final, Literal, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Mapping, Sequence
+from typing import Final, Literal, TypeAlias
 
 import msgspec
 
-from dragoman.core.messages import ANY_ARGUMENTS, FrozenStruct, Image, JsonText, Message, Tool
+from dragoman.core.messages import FrozenStruct, Image, JsonText, Tool
 from dragoman.vendor_tools.remote import RemoteServer, RemoteTool
 
 ToolErrorCode: TypeAlias = Literal[
@@ -99,6 +97,10 @@ class VendorTool(FrozenStruct, frozen=True):
     """Of a fetch: approximate maximum of a page's text, in tokens; None: no limit of its own."""
     citations: bool = False
     """Of a fetch: the model may cite the page."""
+    earlier_documents: int = 0
+    """Of a fetch with citations: number of documents in the request, which come before the pages."""
+    can_find: bool = False
+    """Of a fetch: a call may have a `pattern`, and returns only the passages of the page that contain it."""
     url_sources: UrlSources = UrlSources()
     next_to: str = ""
     """Kind of tool next to which it is offered, if both are configured; the client did not declare it itself."""
@@ -311,90 +313,3 @@ def unavailable_message(tool: VendorTool) -> str:
     if tool.kind in SETTINGS:
         return f"{what} To enable it for this model, set [{SETTINGS[tool.kind]}] in the settings of Dragoman."
     return f"{what} It is run by the API's vendor only: use a model of that vendor, or leave the tool out."
-
-
-RunTool: TypeAlias = Callable[[], Awaitable[ToolRunResult]]
-"""Runs one call, within all limits."""
-
-
-@runtime_checkable
-class ToolRunObserver(Protocol):
-    """An observer of an exchange (`ExchangeObserver`) that also observes what the gateway runs."""
-
-    async def run_tool(self, kind: str, arguments: JsonText, run: RunTool) -> ToolRunResult:
-        """Returns what `run` returns.
-
-        Args:
-            kind: The kind of tool.
-            arguments: The arguments of the call.
-            run: Runs the call.
-        """
-
-
-def matches_model(patterns: Sequence[str], names: Sequence[str]) -> bool:
-    """Returns whether one of a model's names matches one of the patterns, such as `qwen*`, in any case."""
-    return any(fnmatchcase(name.lower(), pattern.lower()) for name in names for pattern in patterns)
-
-
-class ToolExecutor(ABC):
-    """Runs the calls of one kind of tool."""
-
-    description: str = ""
-    """What the tool does, for the model."""
-    parameters: JsonText = ANY_ARGUMENTS
-    """JSON Schema of its arguments."""
-    timeout_s: float | None = None
-    """Time limit of one call, in seconds; None: only that of the response."""
-    models: Sequence[str] = ()
-    """Patterns of the models that may use it, such as `qwen*`; empty: all."""
-
-    def admits(self, *names: str) -> bool:
-        """Returns whether a model with one of these names may use it."""
-        return not self.models or matches_model(self.models, names)
-
-    def function(self, tool: VendorTool) -> Tool:
-        """Returns the declared tool as a function for the model."""
-        return Tool(tool.name, self.description, self.parameters)
-
-    @abstractmethod
-    async def run(self, call: VendorToolCall) -> ToolRunResult:
-        """Runs a call; cancelled when its time is over or the client has left.
-
-        Problems are results with an `error`, never exceptions: the model reads them and tries something else.
-        """
-
-    def refusal(self, call: VendorToolCall, conversation: Sequence[Message]) -> ToolErrorCode | None:
-        """Returns why a call is not run; None: it is.
-
-        Args:
-            call: The call.
-            conversation: All messages before the response of the model that contains the call.
-        """
-        return None
-
-    async def start(self) -> None:
-        """Prepares the executor; called once, before the first call."""
-
-    async def close(self) -> None:
-        """Frees what the executor holds."""
-
-
-class ToolServers(ToolExecutor):
-    """Runs the tools of servers that requests declare."""
-
-    def function(self, tool: VendorTool) -> Tool:
-        """Returns the server's tool as a function for the model."""
-        assert tool.remote is not None
-        return Tool(tool.name, tool.remote.description, tool.remote.parameters)
-
-    @abstractmethod
-    def offered(self, *models: str) -> list[VendorTool]:
-        """Returns the servers whose tools a model of one of these names is offered in every request."""
-
-    @abstractmethod
-    async def list_tools(self, tool: VendorTool) -> ToolRunResult:
-        """Returns the tools of the declared server, or an error.
-
-        Raises:
-            RequestError: Requests may not name this server.
-        """

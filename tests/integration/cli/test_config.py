@@ -101,6 +101,10 @@ def test_settings_are_read_from_environment_variables() -> None:
             '[server]\napi_keys = "k"',
             'got what is not shown - at server.api_keys, from /config.toml; write api_keys = ["…", "…"]',
         ),
+        (
+            '[mcp.x]\ncommand = "x --token abc"',
+            'expected a list, got what is not shown - at mcp.x.command, from /config.toml; write command = ["…", "…"]',
+        ),
         ('[server]\nallowed_hosts = "a"', 'expected a list, got "a" - at server.allowed_hosts, from /config.toml; wri'),
         ("[server]\nallowed_hosts = [true]", "expected text, got true - at server.allowed_hosts"),
         ('[server]\nallowed_hosts = ["["]', "expected a host's name, got '[' - at server.allowed_hosts"),
@@ -196,6 +200,9 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
     file.write_text(
         '[server]\napi_keys = ["very-secret-1", "very-secret-2"]\n[model_aliases]\ngpt-4o = "smollm2-135m"\n'
         '[mcp.search]\nurl = "https://search.example.com/mcp?key=very-secret-3"\n'
+        '[mcp.books]\ncommand = ["books", "--api-key", "very-secret-4"]\n[mcp.files]\ncommand = ["files", "/srv"]\n'
+        '[tools.web_search]\nuse = "searxng"\nurl = "http://me:very-secret-5@127.0.0.1:8888"\n'
+        '[upstreams.far]\nurl = "http://me:very-secret-6@127.0.0.1:9/v1"\nproxy = "http://me:very-secret-7@proxy:3128"\n'
     )
     file.chmod(0o600)
     done = check(tmp_path, "--all", "--port", "9000", DRAGOMAN_EMBEDDED_MAX_QUEUE="3")
@@ -203,6 +210,9 @@ def test_print_config_shows_values_and_origins_and_masks_keys(tmp_path: Path) ->
     lines = done.stdout.splitlines()
     assert f"# server.api_keys: 2 not shown  # {file}" in lines
     assert "# mcp.search.url: not shown" in done.stdout
+    assert "# mcp.books.command: 3 not shown" in done.stdout
+    assert 'mcp.files.command = ["files", "/srv"]' in done.stdout
+    assert "# tools.web_search.url: not shown" in done.stdout
     assert "server.port = 9000  # command line" in lines
     assert "embedded.max_queue = 3  # DRAGOMAN_EMBEDDED_MAX_QUEUE" in lines
     assert lines[-1] == "# the settings are valid"
@@ -321,6 +331,8 @@ def test_listening_socket_has_tcp_protocol() -> None:
         (0o644, 'api_keys = ["a-secret-key"]', "read"),
         (0o666, 'api_keys = ["a-secret-key"]', "read and change"),
         (0o644, "port = 8485", ""),
+        (0o644, '[mcp.x]\ncommand = ["x", "--token", "abc"]', "read"),
+        (0o644, '[tools.web_search]\nuse = "searxng"\nurl = "http://me:abc@127.0.0.1:8888"', "read"),
     ],
 )
 def test_config_with_keys_readable_by_other_users_is_reported(mode: int, text: str, may: str, tmp_path: Path) -> None:

@@ -449,6 +449,7 @@ def test_unconfigured_local_server_is_reported(tmp_path: Path) -> None:
 
 def test_settings_are_reported_without_secrets(tmp_path: Path) -> None:
     text = '[server]\napi_keys = ["sk-hidden"]\n[upstreams.far]\nurl = "http://me:hidden@127.0.0.1:9/v1"\n'
+    text += '[tools.web_search]\nuse = "searxng"\nurl = "http://me:hidden@127.0.0.1:9"\n'
     done = run(tmp_path, "doctor", "--config", settings(tmp_path, text), DRAGOMAN_EMBEDDED_PROMPT_TRIM="aggressive")
     words = " ".join(done.stdout.split())
     assert (

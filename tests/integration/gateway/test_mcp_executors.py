@@ -116,6 +116,14 @@ async def test_deeply_nested_result_is_a_result() -> None:
     assert "[[[" in read(results(asked[1])[0])
 
 
+async def test_half_of_a_character_in_a_result_is_replaced() -> None:
+    hits = json.dumps([{"url": "https://a.org", "title": "\ud83d"}])
+    searching = call(0, "web_search", query=hits)
+    async with runner(search="echo") as tools, asking(scripted(searching, ANSWER, asked=[]), tools) as http:
+        content, _ = await messages(http, False, **ONLY["anthropic_messages"])
+    assert [hit["title"] for hit in content[1]["content"]] == ["\ufffd"]
+
+
 @pytest.mark.parametrize(
     ("version", "name", "argument", "block"),
     [

@@ -11,7 +11,8 @@ from dragoman.core.events import TextDelta
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.redaction.opaque_text import OPAQUE_PREFIX
-from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.http_client import http_client
 from support.scenarios import call
 from support.scripted_backend import Scripted, serving

@@ -29,7 +29,8 @@ from dragoman.core.events import (
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.tool_executors.local_index import LocalSearch
-from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.fake_upstream import Server, server
 from support.fake_upstream import whole as whole_body
 from support.http_client import http_client

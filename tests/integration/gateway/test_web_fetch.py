@@ -12,7 +12,8 @@ from dragoman.core import messages as v
 from dragoman.core.events import TextDelta, UsageUpdate
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.vendor_tools.tool import SearchHit, ToolExecutor, ToolRunResult, VendorToolCall, search_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.fake_upstream import Server, server
 from support.fake_upstream import whole as whole_body
 from support.http_client import http_client
@@ -369,6 +370,58 @@ async def test_responses_client_gets_opened_page(stream: bool) -> None:
         ("open_page", {"url": pages.url("/news")}),
     ]
     assert not stream or names.count("response.web_search_call.completed") == 2
+
+
+@each_stream
+async def test_responses_client_gets_search_in_page(stream: bool) -> None:
+    """The model reads passages of a page that is longer than a result may be."""
+    asked: list[v.Request] = []
+    text = "a word " * 2000 + PAGE + " a word" * 2000
+    async with pages_with(long=page(text, "text/plain")) as pages:
+        url = pages.url("/long")
+        found = Found(url)
+        finding = call(0, "open_page", url=url, pattern="RELEASE dragoman")
+        missing = call(0, "open_page", url=url, pattern="Dragoman 2.0")
+        rounds = (SEARCH, finding, missing, [TextDelta(ANSWER)], [TextDelta("Bye.")])
+        runner = VendorToolRunner({**fetching(pages).executors, "web_search": found}, max_result_chars=2000)
+        async with asking(scripted(*rounds, asked=asked), runner) as http:
+            output, names = await items(http, stream, tools=[{"type": "web_search"}])
+            history = [{"role": "user", "content": "Hi."}, *output, {"role": "user", "content": "Thanks."}]
+            await items(http, stream, tools=[{"type": "web_search"}], input=history)
+    calls = [item for item in output if item["type"] == "web_search_call"]
+    assert [each["action"] for each in calls[1:]] == [
+        {"type": "find_in_page", "url": url, "pattern": "RELEASE dragoman"},
+        {"type": "find_in_page", "url": url, "pattern": "Dragoman 2.0"},
+    ]
+    assert {each["status"] for each in calls} == {"completed"}
+    assert "pattern" in json.loads(asked[0].tools[1].parameters)["properties"]
+    passages, nothing = results_of(asked[3])[1:]
+    assert PAGE in passages
+    assert len(passages) < 1000
+    assert "does not contain" in nothing
+    assert results_of(asked[3]) == results_of(asked[4])
+    past = [part for message in asked[4].messages for part in message.parts if isinstance(part, v.ToolCall)]
+    assert json.loads(past[1].arguments) == {"url": url, "pattern": "RELEASE dragoman"}
+    assert not stream or names.count("response.web_search_call.searching") == 3
+
+
+async def test_messages_client_cannot_search_in_page() -> None:
+    """Its API has no such argument."""
+    asked: list[v.Request] = []
+    async with pages_with() as pages:
+        script = scripted(call(0, "web_fetch", url=pages.url("/news"), pattern="May"), [TextDelta(ANSWER)], asked=asked)
+        async with asking(script, fetching(pages)) as http:
+            content, _ = await messages(http, False, **tools(), **about(pages.url("/news")))
+    assert content[1]["content"]["content"]["source"]["data"] == PAGE
+    assert "pattern" not in asked[0].tools[0].parameters
+
+
+async def test_long_pattern_is_refused() -> None:
+    async with pages_with() as pages:
+        rounds = (SEARCH, call(0, "open_page", url=pages.url("/news"), pattern="a" * 501), [TextDelta(ANSWER)])
+        async with asking(scripted(*rounds, asked=[]), searching(pages)) as http:
+            output, _ = await items(http, False, tools=[{"type": "web_search"}])
+    assert [item["status"] for item in output if item["type"] == "web_search_call"] == ["completed", "failed"]
 
 
 async def test_responses_client_gets_failed_page() -> None:

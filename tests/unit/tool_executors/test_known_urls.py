@@ -4,7 +4,7 @@ import pytest
 
 from dragoman.core.messages import Document, MediaSource, Message, Text, ToolCall, ToolResult
 from dragoman.tool_executors.fetch.fetch_url import parse_fetch_url
-from dragoman.tool_executors.fetch.known_urls import is_known_url
+from dragoman.tool_executors.fetch.known_urls import KnownUrls
 from dragoman.vendor_tools.tool import ToolFilter, UrlSources
 
 SECRET = "https://example.com/x?data=secret"
@@ -15,7 +15,7 @@ def user(text: str) -> Message:
 
 
 def known(url: str, *messages: Message, sources: UrlSources | None = None) -> bool:
-    return is_known_url(parse_fetch_url(url), messages, sources or UrlSources())
+    return KnownUrls(messages, sources or UrlSources()).contains(parse_fetch_url(url))
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.config import CodeExecutionConfig, ToolsConfig, WebFetchConfig, WebSearchConfig
 from dragoman.tool_executors.registry import build_executors
-from dragoman.vendor_tools.tool import ToolServers
+from dragoman.vendor_tools.executor import ToolServers
 
 
 def built(**settings: Any) -> list[str]:
@@ -105,7 +105,19 @@ def test_pages_are_fetched_if_configured() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"use": "htp"}, "unknown 'htp'; did you mean 'http'? - at tools.web_fetch.use"),
+        (
+            {"use": "htp"},
+            "unknown 'htp'; did you mean 'http'? expected 'http', 'mcp:NAME/TOOL' - at tools.web_fetch.use",
+        ),
+        ({"use": "mcp:pages"}, "expected mcp:NAME/TOOL, got 'mcp:pages' - at tools.web_fetch.use"),
+        (
+            {"use": "mcp:pages/read", "max_bytes": 1000},
+            'tools.web_fetch.max_bytes is set, but the MCP server fetches: set use = "http" next to it',
+        ),
+        (
+            {"use": "mcp:pages/read", "allowed_hosts": ("*.example.com",)},
+            "expected a host name, got '*.example.com' - at tools.web_fetch.allowed_hosts",
+        ),
         (
             {"any_url": True},
             'tools.web_fetch has settings, but is off: set use = "http" next to them',

@@ -5,8 +5,8 @@ import json
 import pytest
 
 from dragoman.redaction.opaque_text import is_opaque
-from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.tool import SearchHit
+from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
+from dragoman.vendor_tools.tool import FetchedPage, SearchHit
 
 HITS = [SearchHit("https://a.org/x", "A"), SearchHit("https://a.org/x/y", "B"), SearchHit("https://b.org", "C")]
 
@@ -65,3 +65,72 @@ def test_source_without_url_is_not_cited() -> None:
     assert [each["url"] for each in json.loads(url_citations(text, 0, hits))] == ["https://b.org"]
     assert [each["url"] for each in json.loads(result_citations(text, hits))] == ["https://b.org"]
     assert url_citations("some text", 0, hits) == result_citations("some text", hits) == ""
+
+
+PAGE = FetchedPage(
+    "https://a.org/x", "A", "Dragoman 1.0 was released on the fifth of May. Since then, it is free for all of us."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "cited"),
+    [
+        ("Nothing.", []),
+        ("🌊 It was released on the fifth of May!", ["was released on the fifth of May"]),
+        ("Dragoman 1.0 was released on the: fifth of May, and it is free for all of us", [
+            "Dragoman 1.0 was released on the: fifth of May", "it is free for all of us",
+        ]),
+        ("https://a.org/x: it is free for all of us", ["https://a.org/x", "it is free for all of us"]),
+    ],
+)  # fmt: skip
+def test_quotes_of_pages_are_cited_with_their_place_in_text(text: str, cited: list[str]) -> None:
+    found = json.loads(url_citations(text, 0, [page_source(PAGE)]) or "[]")
+    assert [text[each["start_index"] : each["end_index"]] for each in found] == cited
+    assert {each["title"] for each in found} <= {"A"}
+
+
+def test_url_is_the_title_of_a_page_without_one() -> None:
+    (found,) = json.loads(url_citations("https://b.org", 0, [page_source(FetchedPage("https://b.org", "", ""))]))
+    assert found["title"] == "https://b.org"
+
+
+def test_url_that_its_page_repeats_is_cited_once() -> None:
+    url = "https://a.org/the/news/of/may/2026"
+    assert len(json.loads(url_citations(f"See {url}.", 0, [SearchHit(url, "A", f"More at {url}.")]))) == 1
+
+
+def test_passages_of_pages_are_cited_with_their_place_in_document() -> None:
+    text = "It was released on the fifth of May and it is free for all of us"
+    found = json.loads(
+        result_citations(text, (), [CitedPage(FetchedPage("https://b.org", "", "b"), 2), CitedPage(PAGE, 3)])
+    )
+    passages = ["was released on the fifth of May", "it is free for all of us"]
+    assert [each["cited_text"] for each in found] == passages
+    assert [PAGE.text[each["start_char_index"] : each["end_char_index"]] for each in found] == passages
+    assert {(each["type"], each["document_index"], each["document_title"]) for each in found} == {
+        ("char_location", 3, "A")
+    }
+
+
+def test_runs_that_overlap_are_one_passage() -> None:
+    page = FetchedPage("https://a.org", "", "one two three four five six seven eight")
+    text = "one two three four five six, three four five six seven eight"
+    (found,) = json.loads(result_citations(text, (), [CitedPage(page, 0)]))
+    assert found["cited_text"] == page.text
+
+
+def test_citations_of_a_page_are_limited() -> None:
+    page = FetchedPage("https://a.org", "", " ".join(f"{n} a b c d e f" for n in range(20)))
+    found = json.loads(result_citations("a b c d e f", (), [CitedPage(page, 0)]))
+    assert [each["cited_text"] for each in found] == ["a b c d e f"] * 8
+
+
+def test_passage_that_repeats_itself_is_cut() -> None:
+    page = FetchedPage("https://a.org", "", "a " * 5000)
+    (found,) = json.loads(result_citations("a a a a a a a a", (), [CitedPage(page, 0)]))
+    assert (found["start_char_index"], found["end_char_index"], len(found["cited_text"])) == (0, 2000, 2000)
+
+
+def test_time_does_not_grow_with_repeated_quotes() -> None:
+    """Each run of the source is at thousands of places of the text."""
+    assert len(json.loads(url_citations("a " * 20_000, 0, [SearchHit("https://a.org", "A", "a " * 50_000)]))) == 1

@@ -6,6 +6,7 @@ from typing import Final
 
 from dragoman.cli._terminal import one_line, printable
 from dragoman.core.messages import ToolCall
+from dragoman.text.json_cursor import load_json
 
 _LONG: Final = 400
 """Arguments up to this length are printed whole; of longer ones the user can see the rest before the decision."""
@@ -16,8 +17,8 @@ NOT_ASKED: Final = "the call was not run, because the user cannot be asked"
 def arguments_text(call: ToolCall) -> str:
     """Returns the arguments on one line."""
     try:
-        return one_line(json.dumps(json.loads(call.arguments), ensure_ascii=False))
-    except ValueError:
+        return one_line(json.dumps(load_json(call.arguments), ensure_ascii=False))
+    except (ValueError, RecursionError):
         return one_line(call.arguments)
 
 
@@ -64,8 +65,8 @@ class Approval:
 
 def _pretty(call: ToolCall) -> str:
     try:
-        return printable(json.dumps(json.loads(call.arguments), ensure_ascii=False, indent=2))
-    except ValueError:
+        return printable(json.dumps(load_json(call.arguments), ensure_ascii=False, indent=2))
+    except (ValueError, RecursionError):
         return printable(call.arguments)
 
 

@@ -4,7 +4,6 @@
 """
 
 import asyncio
-import json
 import re
 import shlex
 import shutil
@@ -25,6 +24,7 @@ from dragoman.mcp_client.config import McpServerConfig
 from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import McpServerError
 from dragoman.mcp_client.server import McpServer
+from dragoman.text.json_cursor import load_json
 from dragoman.vendor_tools.remote import function_name
 
 _NO_NAME = re.compile(r"[^A-Za-z0-9-]+|_+")
@@ -105,9 +105,9 @@ class Toolbox:
         if offered is None:
             return failed(call, f"there is no tool {call.name}{nearest(call.name, list(self._offered))}")
         try:
-            arguments = json.loads(call.arguments)
+            arguments = load_json(call.arguments)
             result = await offered.server.call(offered.name, arguments)
-        except (ValueError, McpServerError) as error:
+        except (ValueError, RecursionError, McpServerError) as error:
             return failed(call, str(error))
         cut = result.text[: self._max_result_chars]
         if cut != result.text:

@@ -24,7 +24,7 @@ from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, Verdict, check
-from dragoman.config.values import SECRET, toml
+from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import ConfigError, DragomanError
 
 _EXTRAS: Final = [extra for extra in optional.PACKAGES if extra != "guard"]
@@ -67,7 +67,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
     for key, default in defaults.items():
         value = attrgetter(key)(config)
         if value != default:
-            value_text = f"{len(value)} not shown" if key in SECRET and value else toml(value)
+            value_text = _value_text(key, value)
             source = origin.get(key, "")
             yield f"{key} = {value_text}" + (f" ({source})" if source == "command line" or source in os.environ else "")
     if config.model_aliases:
@@ -76,6 +76,12 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
             if len(config.model_aliases) > 1
             else f"alias {next(iter(config.model_aliases))}"
         )
+
+
+def _value_text(key: str, value: object) -> str:
+    if not is_secret_setting(key, value):
+        return toml(value)
+    return f"{len(value)} not shown" if isinstance(value, tuple) else "not shown"
 
 
 def hide_credentials(url: str) -> str:

@@ -12,15 +12,28 @@ Source: https://docs.anthropic.com/en/docs/agents-and-tools/tool-use/web-search-
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, cast
 
 import msgspec
 from msgspec import Raw
 
 from dragoman.core.events import AnyEvent, VendorBlock
-from dragoman.core.messages import Message, Request, Tool, ToolCall, ToolResult, UnknownPart, Usage
+from dragoman.core.messages import (
+    Document,
+    Message,
+    Part,
+    Request,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+    Usage,
+)
+from dragoman.core.response_details import CITATIONS
 from dragoman.dialects.anthropic_messages import remote_tools
+from dragoman.dialects.anthropic_messages.request_reader import SEARCH_RESULT
 from dragoman.redaction.opaque_text import opaque, read_opaque
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.vendor_tools.codec import TurnBuilder, VendorToolCodec, encode, string_argument
@@ -145,6 +158,7 @@ _RESULTS: Final[Mapping[str, _ResultBlock]] = {
     "code_execution": _ResultBlock("code_execution_tool_result", _output, _read_output),
     "tool_search": _ResultBlock("tool_search_tool_result", _references, _read_references, has_message=True),
 }
+_PAGE: Final = _RESULTS["web_fetch"].type
 _BASH: Final = _ResultBlock("bash_code_execution_tool_result", _bash_output, _read_output)
 """Result of code execution in the version whose code is a shell's commands."""
 _BASH_VERSION: Final = "code_execution_20250825"
@@ -154,11 +168,12 @@ _BLOCKS: Final = {block.type: block for block in (*_RESULTS.values(), _BASH)}
 
 def _declared(request: Request) -> tuple[VendorTool, ...]:
     server_names = tuple(tool.name for tool in request.tools if tool.kind != "function")
-    tools = [_vendor_tool(tool, n, server_names) for n, tool in enumerate(request.tools) if tool.kind != "function"]
+    tools = [_vendor_tool(request, n, server_names) for n, tool in enumerate(request.tools) if tool.kind != "function"]
     return (*filter(None, tools), *remote_tools.declared_servers(request))
 
 
-def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> VendorTool | None:
+def _vendor_tool(request: Request, number: int, server_names: tuple[str, ...]) -> VendorTool | None:
+    tool = request.tools[number]
     match = _VERSIONS.fullmatch(tool.kind)
     if match is None:
         return None
@@ -173,7 +188,8 @@ def _vendor_tool(tool: Tool, number: int, server_names: tuple[str, ...]) -> Vend
         tuple(item.string() for item in options.items("blocked_domains")),
         location,
         max_content_tokens=options.integer("max_content_tokens", minimum=1),
-        citations=_citations(options),
+        citations=(cites := _citations(options)),
+        earlier_documents=sum(map(_is_document, _parts(request.messages))) if cites and kind == "web_fetch" else 0,
         url_sources=_url_sources(options, server_names),
         by_pattern="regex" in (match[3], match[5]),
     )
@@ -186,6 +202,23 @@ def _is_bash(call: VendorToolCall) -> bool:
 def _citations(options: Fields) -> bool:
     citations = options.pop("citations")
     return citations is not None and citations.kind == "object" and citations.fields().flag("enabled")
+
+
+def _parts(messages: Iterable[Message]) -> Iterator[Part]:
+    """Yields all parts, also those in results of calls, before the result."""
+    for message in messages:
+        for part in message.parts:
+            yield from part.parts if isinstance(part, ToolResult) else ()
+            yield part
+
+
+def _is_document(part: Part) -> bool:
+    """Returns whether a citation can refer to this part by the number of its document."""
+    if isinstance(part, UnknownPart) and part.type == _PAGE:
+        return not _error(Cursor(part.raw, part.path).fields().require("content"))
+    if isinstance(part, Document):
+        return SEARCH_RESULT not in part.extra
+    return isinstance(part, UnknownPart) and part.type == "document"
 
 
 def _url_sources(options: Fields, server_names: tuple[str, ...]) -> UrlSources:
@@ -262,7 +295,11 @@ def _has_calls(message: Message) -> bool:
 
 def _split(message: Message, tools: Mapping[str, Tool]) -> list[Message]:
     turn = TurnBuilder(message)
+    has_pages = any(isinstance(part, UnknownPart) and part.type == _PAGE for part in message.parts)
     for part in message.parts:
+        if has_pages and isinstance(part, Text):  # a citation refers to a document that the model gets as a result
+            turn.add(msgspec.structs.replace(part, extra={k: raw for k, raw in part.extra.items() if k != CITATIONS}))
+            continue
         if isinstance(part, UnknownPart) and part.type in remote_tools.BLOCKS:
             remote_tools.add_block(turn, part)
             continue

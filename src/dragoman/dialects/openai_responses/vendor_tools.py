@@ -91,13 +91,20 @@ def _search_arguments(fields: Fields) -> Json:
     return {"query": inner.string("query")} if inner else {}
 
 
-def _open_page(call: VendorToolCall, result: ToolRunResult | None) -> Json:
-    return {"action": {"type": "open_page", "url": string_argument(call.arguments, "url")}}
+def _page(call: VendorToolCall, result: ToolRunResult | None) -> Json:
+    url, pattern = (string_argument(call.arguments, name) for name in ("url", "pattern"))
+    if pattern.strip():
+        return {"action": {"type": "find_in_page", "url": url, "pattern": pattern}}
+    return {"action": {"type": "open_page", "url": url}}
 
 
 def _page_arguments(fields: Fields) -> Json:
     action = fields.pop("action")
-    return {"url": action.fields().string("url")} if action is not None and action.kind == "object" else {}
+    if action is None or action.kind != "object":
+        return {}
+    inner = action.fields()
+    pattern = inner.string("pattern")
+    return {"url": inner.string("url"), **({"pattern": pattern} if pattern else {})}
 
 
 def _file_search(call: VendorToolCall, result: ToolRunResult | None) -> Json:
@@ -138,7 +145,7 @@ def _none(fields: Fields) -> Json:
 
 _ITEMS: Final[Mapping[str, _Item]] = {
     "web_search": _Item("web_search_call", "ws", _search, _search_arguments, ("in_progress", "searching")),
-    "web_fetch": _Item("web_search_call", "ws", _open_page, _page_arguments, ("in_progress", "searching")),
+    "web_fetch": _Item("web_search_call", "ws", _page, _page_arguments, ("in_progress", "searching")),
     "code_execution": _Item("code_interpreter_call", "ci", _code, _code_arguments, ("in_progress", "interpreting")),
     "file_search": _Item("file_search_call", "fs", _file_search, _queries, ("in_progress", "searching")),
     "image_generation": _Item("image_generation_call", "ig", _image, _none),
@@ -161,7 +168,7 @@ def _declared(request: Request) -> tuple[VendorTool, ...]:
         return tuple(declared)
     name = _NAMES["web_fetch"]
     page = VendorTool("web_fetch", name, name, search.max_uses, search.allowed_domains, next_to="web_search")
-    return (*declared, page)
+    return (*declared, replace(page, can_find=True))
 
 
 def _vendor_tool(request: Request, tool: Tool, number: int) -> VendorTool:

@@ -12,10 +12,11 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.events import (
     AnyEvent,
@@ -30,19 +31,19 @@ from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound
-from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
-from dragoman.vendor_tools.citations import result_citations, url_citations
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    ToolRunResult,
-    ToolServers,
-    VendorTool,
-    VendorToolCall,
-)
+from dragoman.off_loop import off_loop
+from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
+from dragoman.vendor_tools.executor import ToolServers
+from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, VendorTool, VendorToolCall
 
+_MAX_ON_LOOP_CHARS: Final = 50_000
+"""Characters of sources up to which finding quotes takes less than about 10 ms."""
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -67,11 +68,16 @@ class VendorToolRunner(ToolRunSettings):
             await executor.start()
 
     async def close(self) -> None:
-        """Closes all executors."""
-        for executor in self.executors.values():
-            await executor.close()
-        if self.on_close is not None:
-            await self.on_close()
+        """Closes all executors.
+
+        Raises:
+            ExceptionGroup: Some could not be closed; all others are.
+        """
+        try:
+            await close_all(*(executor.close for executor in self.executors.values()))
+        finally:
+            if self.on_close is not None:
+                await self.on_close()
 
     async def list_tools(self, servers: Sequence[VendorTool]) -> Listings:
         """Returns the tools of declared MCP servers, which are asked at the same time.
@@ -140,9 +146,9 @@ class VendorToolResponse:
                         yield response.with_listings(out)
             if turn.finish is None:
                 return
+            self._spent.add_round(turn, request)
             if not turn.calls:
-                response.count_usage()
-                yield [*response.citations(turn), turn.finish]
+                yield [*await response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
             async with aclosing(response.run_all(turn.calls_to_run(needs_approval), results)) as events_of_calls:
@@ -161,15 +167,6 @@ class VendorToolResponse:
             async for events in events_of_calls:
                 yield events
         self._approved = {call.approval_id: result for call, result in zip(calls, results, strict=True)}
-
-
-@dataclass
-class SpentLimits:
-    """What all rounds of a response have used so far, those of a re-ask included."""
-
-    rounds: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
 
 
 class _Response:
@@ -238,38 +235,32 @@ class _Response:
                 if not call.tool.is_internal and (events := self.plan.codec.finish(call, results[-1])):
                     yield events
 
-    def citations(self, turn: ModelRound) -> list[AnyEvent]:
-        """Returns the sources that the last text of the response mentions."""
-        codec = self.plan.codec
-        if not self.calls.hits or not (codec.has_annotations or codec.has_citations):
+    async def citations(self, turn: ModelRound) -> list[AnyEvent]:
+        """Returns the sources that the last text of the response mentions or quotes."""
+        codec, calls = self.plan.codec, self.calls
+        if not (calls.hits or calls.pages) or not (codec.has_annotations or codec.has_citations):
             return []
         text = turn.last_text(across_blocks=not codec.shows_calls)
+        sources = [*calls.hits, *(page_source(page) for _, page in calls.pages)]
+        is_large = sum(len(each.text) for each in sources) > _MAX_ON_LOOP_CHARS
         if codec.has_citations:
-            cited = result_citations(text, self.calls.hits)
+            cited = await off_loop(is_large, result_citations, text, calls.hits, _cited_pages(calls.pages))
             return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
-        found = url_citations(text, 0 if codec.shows_calls else self._chars, self.calls.hits)
+        found = await off_loop(is_large, url_citations, text, 0 if codec.shows_calls else self._chars, sources)
         return [Detail(ANNOTATIONS, found)] if found else []
 
     def begin_round(self) -> ModelRound:
         self.rounds += 1
-        self._spent.rounds += 1
         self.earlier_usage = self.usage or Usage()
         return ModelRound(self, is_first=self.rounds == 1 and not self.has_started)
-
-    def count_usage(self) -> None:
-        """Adds the usage of the round to that of all rounds."""
-        now, before = self.usage or Usage(), self.earlier_usage
-        self._spent.tokens += now.input_tokens + now.output_tokens - before.input_tokens - before.output_tokens
-        self._spent.cost_usd += (now.cost_usd or 0.0) - (before.cost_usd or 0.0)
 
     def end_of_round(self, turn: ModelRound) -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
-        self.count_usage()
         usage = self._counted_usage()
         if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
-        limit = self._reached_limit()
+        limit = self._spent.reached(self._settings, self.calls.left_s)
         is_internal = all(call.tool.is_internal for call in turn.calls)
         if not limit:
             self.is_separated = self.plan.codec.shows_calls and not is_internal
@@ -282,19 +273,6 @@ class _Response:
             Finish("pause" if self.plan.codec.can_pause and not is_internal else "length"),
         ]
 
-    def _reached_limit(self) -> str:
-        """Returns the limit that allows no further round; "" if there is none."""
-        settings, spent = self._settings, self._spent
-        if spent.rounds >= settings.max_rounds:
-            return f"{settings.max_rounds} rounds"
-        if self.calls.left_s <= 0:
-            return f"{settings.timeout_s:g} s"
-        if 0 < settings.max_tokens <= spent.tokens:
-            return f"{settings.max_tokens} tokens"
-        if 0 < settings.max_cost_usd <= spent.cost_usd:
-            return f"{settings.max_cost_usd:g} US dollars"
-        return ""
-
     def _counted_usage(self) -> list[AnyEvent]:
         return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.calls.uses))]
 
@@ -305,6 +283,11 @@ class _Response:
             usage if first else replace(add_usage(self.earlier_usage, usage), extra=usage.extra, dialect=usage.dialect)
         )
         return self.plan.codec.count_uses(self.usage, self.calls.uses)
+
+
+def _cited_pages(pages: Sequence[tuple[VendorTool, FetchedPage]]) -> list[CitedPage]:
+    """Returns the pages that may be cited; each page is a document of the response."""
+    return [CitedPage(page, tool.earlier_documents + n) for n, (tool, page) in enumerate(pages) if tool.citations]
 
 
 def _next_request(

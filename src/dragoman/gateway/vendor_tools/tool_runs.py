@@ -20,12 +20,14 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
+from dragoman.vendor_tools.earlier_messages import EarlierMessages
+from dragoman.vendor_tools.executor import ToolExecutor, ToolRunObserver
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
+    FetchedPage,
     SearchHit,
-    ToolExecutor,
-    ToolRunObserver,
     ToolRunResult,
+    VendorTool,
     VendorToolCall,
     error_result,
     output_result,
@@ -78,7 +80,7 @@ class ToolRunSettings:
     max_tokens: int = MAX_TOKENS
     """Tokens of all rounds, prompts included, after which no further round begins; 0: no limit."""
     max_cost_usd: float = 0.0
-    """Cost of all rounds after which no further round begins; 0: no limit."""
+    """Reported cost of all rounds after which no further round begins; 0: no limit."""
     search_above: int = 0
     """Number of tools above which the model has to find them by a search; 0: never."""
 
@@ -106,11 +108,14 @@ class CallRunner:
         self.left_s = settings.timeout_s
         """Time that is left for calls."""
         self._deadline = 0.0
+        self._earlier = EarlierMessages(())
         self._free = asyncio.Semaphore(settings.max_concurrent_calls)
         self.uses = Counter[str]()
         """Calls by kind of tool."""
         self.hits: list[SearchHit] = []
         """What all searches found."""
+        self.pages: list[tuple[VendorTool, FetchedPage]] = []
+        """The pages that were fetched, in order."""
 
     @asynccontextmanager
     async def running(self, calls: Sequence[VendorToolCall]) -> AsyncIterator[Sequence[asyncio.Task[ToolRunResult]]]:
@@ -118,6 +123,7 @@ class CallRunner:
         loop = asyncio.get_running_loop()
         began_s = loop.time()
         self._deadline = began_s + self.left_s
+        self._earlier = EarlierMessages([*self._plan.request.messages, *self._plan.rounds])
         admitted = [self._admit(call) for call in calls[:MAX_CALLS]]
         refused = [error_result("too_many_requests")] * (len(calls) - MAX_CALLS)
         tasks = [
@@ -125,8 +131,10 @@ class CallRunner:
         ]
         try:
             yield tasks
-            for task in tasks:
+            for call, task in zip(calls, tasks, strict=True):
                 self.hits += task.result().hits
+                if (page := task.result().page) is not None:
+                    self.pages.append((call.tool, page))
         finally:
             for task in tasks:
                 task.cancel()
@@ -171,14 +179,13 @@ class CallRunner:
 
     async def _run_limited(self, executor: ToolExecutor, call: VendorToolCall) -> ToolRunResult:
         """Runs a call within its limits of time and size; its problems are results."""
-        conversation = [*self._plan.request.messages, *self._plan.rounds]
-        if (code := executor.refusal(call, conversation)) is not None:
-            return error_result(code)
         kind, settings = call.tool.kind, self._settings
         now, own_s = asyncio.get_running_loop().time(), executor.timeout_s
         ends_at = self._deadline if own_s is None else min(self._deadline, now + own_s)
         try:
             async with asyncio.timeout_at(ends_at):
+                if (code := await executor.refusal(call, self._earlier)) is not None:
+                    return error_result(code)
                 result = await executor.run(call)
         except TimeoutError:
             limit = settings.timeout_s if own_s is None or ends_at == self._deadline else own_s

@@ -21,9 +21,9 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.messages import JsonText, Tool
 from dragoman.off_loop import off_loop
 from dragoman.vendor_tools.codec import string_argument
+from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import (
     TOOL_SEARCH,
-    ToolExecutor,
     ToolRunResult,
     VendorTool,
     VendorToolCall,

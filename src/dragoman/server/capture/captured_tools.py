@@ -5,7 +5,8 @@ from collections.abc import Awaitable, Callable
 
 from dragoman.core.messages import JsonText, Tool
 from dragoman.gateway.vendor_tools.tool_search import ToolSearch
-from dragoman.vendor_tools.tool import ToolExecutor, ToolRunResult, VendorToolCall, error_result, tools_result
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import ToolRunResult, VendorToolCall, error_result, tools_result
 
 
 class CapturedTool(ToolExecutor):

@@ -22,7 +22,8 @@ from dragoman.core.events import AnyEvent, VendorBlock, VendorBlockStart
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import JsonText, Request, Tool
 from dragoman.server.observe.observer import Send, ServerObserver
-from dragoman.vendor_tools.tool import RunTool, ToolRunResult
+from dragoman.vendor_tools.executor import RunTool
+from dragoman.vendor_tools.tool import ToolRunResult
 
 MAX_BYTES: Final = 64 * 1024 * 1024
 """Maximum size of one record: that of the largest body, and far more than models write. The rest is dropped."""

@@ -49,13 +49,8 @@ from dragoman.server.capture.replay_backend import (
 from dragoman.server.client_watch import Client, ClientDisconnectedError
 from dragoman.server.exchange import Exchange
 from dragoman.server.observe.access_log import AccessRecord
-from dragoman.vendor_tools.tool import (
-    TOOL_SEARCH,
-    RunTool,
-    ToolExecutor,
-    ToolRunResult,
-    VendorTool,
-)
+from dragoman.vendor_tools.executor import RunTool, ToolExecutor
+from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolRunResult, VendorTool
 
 _CLIENT_CLOSED: Final = 499
 """The status of an exchange whose client disconnected."""

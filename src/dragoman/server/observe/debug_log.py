@@ -31,7 +31,8 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import JsonText, Request
 from dragoman.server.observe.observer import Send, ServerObserver
-from dragoman.vendor_tools.tool import RunTool, ToolRunResult
+from dragoman.vendor_tools.executor import RunTool
+from dragoman.vendor_tools.tool import ToolRunResult
 
 log = logging.getLogger("dragoman.steps")
 

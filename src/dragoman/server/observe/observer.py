@@ -14,7 +14,8 @@ import msgspec
 
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.messages import JsonText, Request
-from dragoman.vendor_tools.tool import RunTool, ToolRunResult
+from dragoman.vendor_tools.executor import RunTool
+from dragoman.vendor_tools.tool import ToolRunResult
 
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Any]
 T = TypeVar("T")

@@ -30,14 +30,16 @@ _MAX_HOST_CHARS: Final = 253
 class RefusedUrlError(Exception):
     """A URL, or an address of its host, that is not fetched."""
 
-    def __init__(self, message: str, code: ToolErrorCode = "url_not_allowed") -> None:
+    def __init__(self, message: str, code: ToolErrorCode = "url_not_allowed", text: str = "") -> None:
         """
         Args:
             message: Why, for the log.
             code: Why, for the client and the model.
+            text: What the model reads instead of the usual text of the code, if not empty.
         """
         super().__init__(message)
         self.code: ToolErrorCode = code
+        self.text = text
 
 
 class FetchUrl(NamedTuple):

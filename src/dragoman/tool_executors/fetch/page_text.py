@@ -84,7 +84,7 @@ class PageReader:
         if media_type.startswith("text/") or media_type in _TEXT or media_type.endswith(_TEXT_SUFFIXES):
             return PageText("", page.body.decode(charset or "utf-8", "replace")[:MAX_CHARS].removeprefix("\ufeff"))
         message = f"the page is neither HTML, PDF nor text, but {media_type or 'of unknown type'}"
-        raise RefusedUrlError(message, "unsupported_content_type")
+        raise RefusedUrlError(message, "unsupported_content_type", f"{message}.")
 
     async def _html(self, charset: str, page: Download) -> PageText:
         job = {"url": str(page.url), "encoding": charset, "max_chars": MAX_CHARS}

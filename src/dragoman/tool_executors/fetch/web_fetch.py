@@ -1,57 +1,22 @@
-"""Fetches web pages: the function for the model, the rules for URLs, and the text of pages.
+"""Fetches web pages over HTTP.
 
-`fetch_url.py` parses URLs, `known_urls.py` finds them in the conversation, `address_guard.py` checks addresses,
-`page_download.py` follows redirects, `page_text.py` extracts the text.
+`address_guard.py` checks addresses, `page_download.py` follows redirects, `page_text.py` extracts the text.
 """
 
-import asyncio
-import logging
-from collections.abc import Sequence
 from datetime import UTC, datetime
 from functools import partial
-from typing import Final
 
-import msgspec
-from msgspec.structs import replace
-
-from dragoman.core.messages import Message
-from dragoman.documents.pdf import MAX_CHARS
 from dragoman.tool_executors.config import WebFetchConfig
-from dragoman.tool_executors.domains import is_admitted, is_below
 from dragoman.tool_executors.fetch.address_guard import AddressGuard, Resolve, resolve
-from dragoman.tool_executors.fetch.fetch_url import FetchUrl, RefusedUrlError, parse_fetch_url
-from dragoman.tool_executors.fetch.known_urls import is_known_url
+from dragoman.tool_executors.fetch.fetch_url import FetchUrl
 from dragoman.tool_executors.fetch.page_download import PageDownloader
+from dragoman.tool_executors.fetch.page_fetch import PageFetch
 from dragoman.tool_executors.fetch.page_text import PageReader
-from dragoman.vendor_tools.tool import (
-    FetchedPage,
-    ToolErrorCode,
-    ToolExecutor,
-    ToolRunResult,
-    VendorTool,
-    VendorToolCall,
-    error_result,
-    page_result,
-)
-
-log = logging.getLogger("dragoman.tool_executors.fetch.web_fetch")
-
-_CHARS_PER_TOKEN: Final = 4
-_DESCRIPTION: Final = "Fetches the page or PDF at a URL and returns its text."
-_KNOWN_ONLY: Final = " Only URLs that the user, a search result or another tool result contains can be fetched."
+from dragoman.vendor_tools.tool import FetchedPage, VendorTool
 
 
-class _Arguments(msgspec.Struct):
-    url: str
-
-
-class WebFetch(ToolExecutor):
+class WebFetch(PageFetch):
     """Fetches pages over HTTP."""
-
-    parameters = (
-        '{"type":"object","properties":{"url":{"type":"string","description":"The URL of the page."}},'
-        '"required":["url"]}'
-    )
 
     def __init__(self, settings: WebFetchConfig, resolve: Resolve = resolve) -> None:
         """
@@ -59,8 +24,7 @@ class WebFetch(ToolExecutor):
             settings: What may be fetched, and the limits.
             resolve: Resolves a host name.
         """
-        self.description = _DESCRIPTION + ("" if settings.any_url else _KNOWN_ONLY)
-        self._settings = settings
+        super().__init__(settings)
         guard = AddressGuard(settings.allow_private, settings.allowed_ports, resolve)
         self._downloader = PageDownloader(
             guard,
@@ -70,47 +34,9 @@ class WebFetch(ToolExecutor):
         )
         self._reader = PageReader(settings.timeout_s)
 
-    def refusal(self, call: VendorToolCall, conversation: Sequence[Message]) -> ToolErrorCode | None:
-        """Refuses a URL that does not occur in the conversation, unless the settings allow any."""
-        if self._settings.any_url:
-            return None
-        try:
-            url = _url(call)
-        except RefusedUrlError as error:
-            return error.code
-        return None if is_known_url(url, conversation, call.tool.url_sources) else "url_not_in_prior_context"
-
-    async def run(self, call: VendorToolCall) -> ToolRunResult:
-        """Fetches the page of the call."""
-        try:
-            async with asyncio.timeout(self._settings.timeout_s):
-                page = await self._fetch(_url(call), call.tool)
-        except RefusedUrlError as error:
-            log.info("a page was not fetched: %s", error)
-            result = error_result(error.code)
-            if error.code == "unsupported_content_type":
-                return replace(result, text=f"{error}.")
-            return result
-        except TimeoutError:
-            log.info("a page was not fetched: it took more than %g s", self._settings.timeout_s)
-            return error_result("url_not_accessible")
-        tokens = call.tool.max_content_tokens
-        return page_result(page, MAX_CHARS if tokens is None else tokens * _CHARS_PER_TOKEN)
-
-    async def _fetch(self, url: FetchUrl, tool: VendorTool) -> FetchedPage:
-        download = await self._downloader.download(url, partial(self._is_admitted, tool))
+    async def fetch_page(self, url: FetchUrl, tool: VendorTool) -> FetchedPage:
+        """See `PageFetch.fetch_page`."""
+        download = await self._downloader.download(url, partial(self.is_admitted, tool))
         retrieved_at = datetime.now(UTC).isoformat(timespec="seconds")
         page = await self._reader.read(download)
         return FetchedPage(str(download.url), page.title, page.text, retrieved_at)
-
-    def _is_admitted(self, tool: VendorTool, url: FetchUrl) -> bool:
-        hosts = self._settings.allowed_hosts
-        return is_admitted(str(url), tool) and (not hosts or is_below(str(url), hosts))
-
-
-def _url(call: VendorToolCall) -> FetchUrl:
-    try:
-        written = msgspec.json.decode(call.arguments, type=_Arguments).url
-    except msgspec.DecodeError:
-        raise RefusedUrlError("arguments without a URL", "invalid_tool_input") from None
-    return parse_fetch_url(written.strip(" "))

@@ -36,11 +36,11 @@ class LocalModel:
 class LocalFiles:
     """The models of this machine; `models` is a snapshot, which `refresh` replaces."""
 
-    def __init__(self, config: EmbeddedConfig, default: FoundFile) -> None:
+    def __init__(self, config: EmbeddedConfig, default: FoundFile | None = None) -> None:
         """
         Args:
             config: the settings.
-            default: the model of the settings, which is the first of the list.
+            default: the model of the settings, which is the first of the list; None: only list what is found.
         """
         self._config, self._default = config, default
         self._scan: stores.Scan | None = None
@@ -56,7 +56,7 @@ class LocalFiles:
             if self._scan is not None and self._scan.is_current():
                 return False
             self._scan = stores.scan(self._config.folders, discover=self._config.discover)
-            models = self._named([self._default, *self._scan.files])
+            models = self._named([*([self._default] if self._default else []), *self._scan.files])
             if models == self.models:
                 return False
             self.models = models
