@@ -136,7 +136,6 @@ class RequestRecorder:
             body.extend(message.get("body", b""))
             return message
 
-        scope["extensions"] = {}  # one of them lets the application take the body past `receive`
         await self._app(scope, receive_and_copy, send)
         headers = {
             k.decode(): v.decode() for k, v in scope["headers"] if k in (b"anthropic-version", b"anthropic-beta")
