@@ -261,7 +261,9 @@ def recorded_backend(folder: Path) -> RecordedBackend:
 
 def recording_backend(model: str) -> tuple[EmbeddedModel, RecordingEngine]:
     """Returns the embedded model, and its engine, which records."""
-    embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
+    embedded = EmbeddedModel.from_config(
+        EmbeddedConfig(model=model, prefix_cache_mb=0), weights.find_weights(model), _say
+    )
     engine = RecordingEngine(embedded.engine)
     embedded.engine = cast(LlamaProcess, engine)
     return embedded, engine

@@ -125,6 +125,14 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         int, setting("Threads while a prompt is read; 0: as `threads`, or all cores if that is 0.", ge=0)
     ] = 0
     memory_limit_mb: Annotated[int, setting("Memory limit of the engine's process, in MB; 0: none.", ge=0)] = 0
+    prefix_cache_mb: Annotated[
+        int,
+        setting(
+            "Disk space for saved prompt prefixes, an agent's system text and tools, in MB, with which its next start "
+            "answers at once; 0: none are saved.",
+            ge=0,
+        ),
+    ] = 2000
     load_timeout_s: Annotated[float, setting("Timeout to load the weights, in seconds.", gt=0)] = 300
     stall_timeout_s: Annotated[
         float, setting("Time without output after which a busy engine is restarted, in seconds.", gt=0)

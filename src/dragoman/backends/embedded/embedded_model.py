@@ -21,6 +21,7 @@ from dragoman.backends.embedded.engine.settings import engine_settings
 from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
+from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.request_limits import apply_trim
@@ -128,6 +129,7 @@ class EmbeddedModel(Backend):
         """The path of a model that writes no text."""
         settings = engine_settings(path, projector, context_window, self._pooling, config)
         self._uses_gbnf = bool(settings.program)
+        self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -199,6 +201,7 @@ class EmbeddedModel(Backend):
             "restarts": engine.restarts,
             **({"hardware": str(engine.hardware)} if engine.hardware else {}),
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
+            **({"prefixes": engine.prefixes.state()} if engine.prefixes else {}),
         }
 
     def forwards(self, path: str, model: str) -> bool:
@@ -276,6 +279,7 @@ class EmbeddedModel(Backend):
         """
         request = media.mark(with_text_fallbacks(request))
         request, trimming = apply_trim(request, self._prompt_trim, self._budget)
+        request = constant_first(request)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
@@ -295,6 +299,8 @@ class EmbeddedModel(Backend):
         if media.data:
             cut = media.cut(prompt.text)
             body |= {"prompt": cut.segments, "media": cut.data}
+        elif self._boundary is not None:
+            body["prefix_chars"] = self._boundary.constant_chars(request, prompt.text)
         body |= sampling.engine_settings(request)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):

@@ -9,16 +9,19 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.embedded import start_worker
+from dragoman.backends.embedded.admitted_request import AdmittedRequest
 from dragoman.backends.embedded.engine import llama_server
 from dragoman.backends.embedded.engine.hardware import Hardware
 from dragoman.backends.embedded.engine.load_log import LoadFacts
 from dragoman.backends.embedded.engine.queries import EngineQueries
 from dragoman.backends.embedded.engine.worker_log import WorkerLog
-from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error
+from dragoman.backends.embedded.prefixes.warm import WarmPrefixes, open_prefixes
 from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -59,6 +62,7 @@ class LlamaProcess:
         self.hardware: Hardware | None = None
         """What the model runs on, as the engine reported when it was last loaded."""
         self.restarts = 0
+        self.prefixes: WarmPrefixes | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -90,9 +94,13 @@ class LlamaProcess:
 
         Raises: BackendUnavailableError: it did not start; the message ends with its last output.
         """
+        self.prefixes = await asyncio.to_thread(open_prefixes, self._settings)
         self._started = asyncio.get_running_loop().create_future()
         self._supervisor = asyncio.create_task(self._supervise())
         await self._started
+        if self.prefixes is not None:
+            async with self._admit(admitted=True) as request:
+                await self.prefixes.restore_recent(request)
 
     async def close(self) -> None:
         """Ends the child process; running and waiting requests fail."""
@@ -102,6 +110,8 @@ class LlamaProcess:
             await asyncio.wait({self._supervisor})
         if self._started is not None:
             self._started.cancel()
+        if self.prefixes is not None:
+            await self.prefixes.close()
         self._fail_pending("the embedded engine has been stopped")
         self._ready.set()  # wakes up the requests that wait for it
 
@@ -141,7 +151,8 @@ class LlamaProcess:
         """Yields the output of one completion; closing the generator stops it within a token.
 
         Args:
-            body: the request, as llama.cpp's `/completion` accepts it.
+            body: the request, as llama.cpp's `/completion` accepts it; `prefix_chars` is the length of the prompt's
+                constant prefix, which is restored or saved.
             admitted: whether it belongs to a response that has begun, which a full queue must not reject.
 
         Yields:
@@ -151,9 +162,14 @@ class LlamaProcess:
             QueueFullError: all slots and the queue are taken.
             DragomanError: it could not begin, was rejected, or broke off.
         """
-        async with contextlib.aclosing(self._run({"body": body}, admitted=admitted)) as messages:
-            async for message in messages:
-                for output in read_outputs(message, self._settings.context_window):
+        sent = {key: value for key, value in body.items() if key != "prefix_chars"}
+        async with self._admit(admitted=admitted) as request:
+            if self.prefixes is None or "media" in sent:
+                completion = request.complete(sent)
+            else:
+                completion = self.prefixes.complete(request, sent, body.get("prefix_chars", 0))
+            async with contextlib.aclosing(completion) as outputs:
+                async for output in outputs:
                     yield output
 
     async def post(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
@@ -167,24 +183,26 @@ class LlamaProcess:
             QueueFullError: all slots and the queue are taken.
             DragomanError: the engine rejected the request, or broke off.
         """
-        async with contextlib.aclosing(self._run({"post": path, "body": body}, admitted=False)) as messages:
+        async with (
+            self._admit(admitted=False) as request,
+            contextlib.aclosing(request.messages({"post": path, "body": body})) as messages,
+        ):
             async for message in messages:
                 if "error" in message:
                     raise read_error(message["error"], self._settings.context_window)
                 if "piece" in message:
                     yield message["piece"].encode()
 
-    async def _run(self, sent: Mapping[str, Any], *, admitted: bool) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the child's messages about one request, once a slot is free."""
+    @contextlib.asynccontextmanager
+    async def _admit(self, *, admitted: bool) -> AsyncGenerator[AdmittedRequest, None]:
+        """Waits for a free slot, and holds it in the block."""
         async with contextlib.AsyncExitStack() as slot:
             await slot.enter_async_context(self._limiter.acquire(may_exceed_queue=admitted))
             await self._await_ready()
-            async with contextlib.aclosing(self._messages(sent, slot)) as messages:
-                async for message in messages:
-                    yield message
+            yield AdmittedRequest(partial(self._messages, slot), self.count, self._settings.context_window)
 
     async def _messages(
-        self, sent: Mapping[str, Any], slot: contextlib.AsyncExitStack
+        self, slot: contextlib.AsyncExitStack, sent: Mapping[str, Any]
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Runs one request in the child. If it is cancelled, `slot` is kept until the child has stopped."""
         self._last_id += 1
@@ -336,6 +354,8 @@ class LlamaProcess:
         """Dispatches one message to the request it belongs to."""
         if "ready" in message:
             self._pid = message["pid"]
+            if self.prefixes is not None:
+                self.prefixes.reset()
             self._ready.set()
             self._hardware_report = asyncio.create_task(self._tell_hardware(self._log))
             if self._started is not None and not self._started.done():

@@ -32,7 +32,7 @@ class PreparedPrompt(msgspec.Struct, frozen=True):
     """What the engine is sent for a request, and what the response needs of it."""
 
     body: dict[str, Any]
-    """The request to the engine."""
+    """The request to the engine, see `LlamaProcess.complete`."""
     suffix: str
     """The end of the prompt that the reply continues, such as `<think>`."""
     warnings: list[Notice]

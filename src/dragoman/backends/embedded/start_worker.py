@@ -41,6 +41,9 @@ class EngineSettings:
     """Memory for prompts that were evicted from a slot and may be used again."""
     projector: Path | None = None
     """Turns images or sound into embeddings."""
+    prefix_dir: Path | None = None
+    """Folder of saved prompt prefixes."""
+    prefix_cache_mb: int = 0
     pooling: int = 0
     """`gguf.Metadata.pooling` of the model."""
     program: str = ""
@@ -105,6 +108,7 @@ def settings_message(settings: EngineSettings, private: str, command: Sequence[s
         "flash_attention": settings.flash_attention,
         "cache_types": settings.cache_types,
         "cache_mb": settings.cache_mb,
+        "prefix_dir": str(settings.prefix_dir or ""),
         "private": private,
     }
 

@@ -67,6 +67,8 @@ def command(settings: EngineSettings) -> list[str]:
         options["--tensor-split"] = ",".join(f"{share:g}" for share in settings.tensor_split)
     if settings.projector:
         options["--mmproj"] = settings.projector
+    if settings.prefix_dir:
+        options["--slot-save-path"] = os.path.join(settings.prefix_dir, "")
     switches = ["--no-warmup", "--no-webui", "--metrics", "--offline"]
     if settings.pooling:
         options["--pooling"] = _POOLING[settings.pooling]

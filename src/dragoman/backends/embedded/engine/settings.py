@@ -8,6 +8,7 @@ from typing import Final
 from dragoman.backends.embedded.config import CACHE_TYPE_BYTES, EmbeddedConfig
 from dragoman.backends.embedded.engine.llama_server import find_program
 from dragoman.backends.embedded.start_worker import EngineSettings
+from dragoman.backends.embedded.weights import cache_dir
 from dragoman.core.errors import ConfigError, nearest, quote
 
 ENGINES: Final = ("xllamacpp", "llama-server")
@@ -34,6 +35,8 @@ def engine_settings(
     """
     keys, values = _cache_types(config)
     threads, reading_threads = thread_counts(config)
+    # The engine can neither save nor restore the state of a model with a projector.
+    has_prefixes = config.prefix_cache_mb > 0 and projector is None
     return EngineSettings(
         path=path,
         context_window=context_window,
@@ -45,6 +48,8 @@ def engine_settings(
         load_timeout_s=config.load_timeout_s,
         stall_timeout_s=config.stall_timeout_s,
         batch_tokens=config.batch_size,
+        prefix_dir=cache_dir() / "prefixes" if has_prefixes else None,
+        prefix_cache_mb=config.prefix_cache_mb,
         projector=projector,
         pooling=pooling,
         program=find_program(config.llama_server) if _is_one_of(config.engine, ENGINES, "engine") != ENGINES[0] else "",

@@ -33,6 +33,8 @@ class Library:
             params.pooling_type = xllamacpp.llama_pooling_type(settings["pooling"])
             params.n_batch = params.n_ubatch = settings["context_window"]
         params.cache_ram_mib = settings["cache_mb"]
+        if settings["prefix_dir"]:
+            params.slot_save_path = os.path.join(settings["prefix_dir"], "")
         params.warmup = False
         params.verbosity = _LOG_LEVEL
         params.endpoint_metrics = True

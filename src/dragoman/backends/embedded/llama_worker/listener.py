@@ -8,6 +8,8 @@ from collections.abc import Generator
 from contextlib import closing
 from typing import Any, Final
 
+MOVE_SLOT_S: Final = 120.0
+"""A slot is saved or restored between two batches of prompt tokens of other slots."""
 COUNT_S: Final = 5.0
 """Counting a megabyte takes a quarter of a second."""
 
@@ -49,6 +51,18 @@ class Listener:
         with closing(self._connect(COUNT_S)) as connection:
             mark: str = _json(self._ask(connection, "GET", "/props"))["media_marker"]
             return mark
+
+    def move_slot(self, action: str, slot: int, filename: str) -> int:
+        """Saves a slot to a file or restores it, and returns the number of its tokens.
+
+        Raises:
+            OSError, HTTPException, ValueError: the listener returned no valid response.
+        """
+        path, body = f"/slots/{slot}?action={action}", json.dumps({"filename": filename})
+        with closing(self._connect(MOVE_SLOT_S)) as connection:
+            answer = _json(self._ask(connection, "POST", path, body))
+        tokens: int = answer["n_saved" if action == "save" else "n_restored"]
+        return tokens
 
     def is_ready(self) -> bool:
         """Returns whether the engine listens and has loaded the model."""

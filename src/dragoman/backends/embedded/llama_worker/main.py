@@ -5,6 +5,7 @@ Lines of JSON in: the settings first, then
                                  belong, in base64
     {"id", "post": path, "body"} to make embeddings or rank documents
     {"id", "count": "…"}         to count the tokens of a text
+    {"id", "slot": n, "action": "save" or "restore", "filename"}   a slot's state, in the folder of prefixes
     {"cancel": id}               to stop
 Lines of JSON out: {"ready": true, "pid"} with the process that holds the model, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
@@ -12,6 +13,7 @@ Lines of JSON out: {"ready": true, "pid"} with the process that holds the model,
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
     {"id", "piece"}              more of the JSON that answers a "post"
+    {"id", "moved", "finish"}    the tokens of a slot that was saved or restored
 and {"id", "tokens"} for a count, {"metrics": "…"} for {"metrics": true}. The process ends when its standard input is
 closed, so it cannot outlive its parent.
 
@@ -65,6 +67,7 @@ def main() -> None:
     os.dup2(2, 1)  # output of libraries must not mix with the JSON lines
     settings = json.loads(sys.stdin.buffer.readline())
     _limit_memory(settings["memory_limit_mb"])
+    os.umask(0o077)  # files with the state of a slot are for this user only
     key = secrets.token_urlsafe(32)
     listener = Listener(private_address(settings["private"]), key)
     engine: Engine
@@ -108,10 +111,20 @@ class _Worker:
                 self._send({"metrics": self._listener.text("GET", "/metrics")[1]})
         elif "count" in message:
             self._count(message["id"], message["count"])
+        elif "slot" in message:
+            self._move_slot(message["id"], message)
         elif "post" in message:
             self._post(message["id"], message["post"], message["body"])
         else:
             self._complete(message["id"], message["body"])
+
+    def _move_slot(self, id: int, message: dict[str, Any]) -> None:
+        try:
+            tokens = self._listener.move_slot(message["action"], message["slot"], message["filename"])
+            self._send({"id": id, "moved": tokens, "finish": "stop", "usage": {}})
+        except (OSError, http.client.HTTPException, ValueError, KeyError, AttributeError) as e:
+            self._fail(id, f"{message['action']} of a slot: {e}")
+        self._cancelled.discard(id)
 
     def _post(self, id: int, path: str, body: dict[str, Any]) -> None:
         try:
