@@ -14,8 +14,8 @@ from typing import Any
 import msgspec
 
 from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.embedded_model import EmbeddedModel, context_window_of
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
 from dragoman.backends.embedded.local.pool import ModelPool, ModelSpec, Progress

@@ -3,7 +3,7 @@
 import os
 
 from dragoman.backends.embedded import gguf, weights
-from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.config import CONTEXT_WINDOW, EmbeddedConfig, context_window_of
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
@@ -25,13 +25,11 @@ async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, 
 
 def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
-    from dragoman.backends.embedded.embedded_model import CONTEXT_WINDOW
-
     try:
         metadata = gguf.metadata(weights.find_weights(config.model or model_catalog.default().name))
     except ConfigError:
         return config.context_window or CONTEXT_WINDOW, True
-    window = config.context_window or min(CONTEXT_WINDOW, metadata.context_window)
+    window = context_window_of(metadata.context_window, config)
     return window, _mentions_reasoning(metadata.chat_template)
 
 

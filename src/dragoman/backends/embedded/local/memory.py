@@ -7,8 +7,7 @@ the process and the buffers of a computation.
 from collections.abc import Iterable
 from typing import Final
 
-from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.embedded_model import context_window_of
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.gguf import Shape
 
 MB: Final = 1_000_000
