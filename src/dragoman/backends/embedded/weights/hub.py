@@ -66,12 +66,11 @@ def download_from_hub(job: DownloadJob, source: HubSource) -> None:
 
 def _fetch(job: DownloadJob, source: HubSource) -> Path:
     """Returns the file in the Hub's cache, downloaded if necessary."""
-    try:
-        import huggingface_hub as hub
-        from huggingface_hub import constants
-    except ImportError as error:
-        command = extras.install_command("embedded")
-        raise SourceUnavailableError(f"pulling {job.name} needs huggingface-hub; run: {command}") from error
+    require_library(job.name)
+    import huggingface_hub as hub
+    from huggingface_hub import constants
+
+    where = f"{source.repo}/{source.file} at {source.revision}"
     job.report(0, "downloading")
     cache = Path(constants.HF_HUB_CACHE)
     blobs = cache / f"models--{source.repo.replace('/', '--')}" / "blobs"
@@ -79,7 +78,7 @@ def _fetch(job: DownloadJob, source: HubSource) -> Path:
     if not replace and job.sha256 and (blobs / job.sha256).is_file():
         return blobs / job.sha256
     try:
-        with _translated_errors(source):
+        with translated_errors(where):
             url = hub.hf_hub_url(source.repo, source.file, revision=source.revision)
             hub.get_hf_file_metadata(url, timeout=REACH_TIMEOUT_S)
     except UpstreamError:
@@ -88,7 +87,7 @@ def _fetch(job: DownloadJob, source: HubSource) -> Path:
             raise
         return Path(cached)
     require_space(job, cache, job.size_bytes)
-    with _translated_errors(source), _no_progress_bars(), report_growth(str(blobs), ".incomplete", _reporter(job)):
+    with translated_errors(where), _no_progress_bars(), report_growth(str(blobs), ".incomplete", _reporter(job)):
         return Path(hub.hf_hub_download(source.repo, source.file, revision=source.revision, force_download=replace))
 
 
@@ -96,14 +95,33 @@ def _reporter(job: DownloadJob) -> Callable[[int], None]:
     return lambda size_bytes: job.report(size_bytes, "downloading")
 
 
+def require_library(name: str) -> None:
+    """Checks that huggingface_hub is installed.
+
+    Args:
+        name: the model, for the error.
+
+    Raises:
+        SourceUnavailableError: it is not; the message has the command that installs it.
+    """
+    try:
+        import huggingface_hub  # noqa: F401
+    except ImportError as error:
+        command = extras.install_command("embedded")
+        raise SourceUnavailableError(f"pulling {name} needs huggingface-hub; run: {command}") from error
+
+
 @contextmanager
-def _translated_errors(source: HubSource) -> Iterator[None]:
-    """Turns the errors of huggingface_hub into ours."""
+def translated_errors(where: str) -> Iterator[None]:
+    """Turns the errors of huggingface_hub into ours.
+
+    Args:
+        where: the file or repository, for the errors.
+    """
     from huggingface_hub import errors
 
     # Its bases are OSError and the error of the HTTP library that this version of huggingface_hub uses.
     failures = tuple(kind for kind in errors.HfHubHTTPError.__bases__ if issubclass(kind, Exception))
-    where = f"{source.repo}/{source.file} at {source.revision}"
     try:
         yield
     except errors.LocalEntryNotFoundError as error:
