@@ -212,7 +212,8 @@ def local_backends(
 def _shared(config: settings.Config, embedded: bool, path: Path) -> list[Backend]:
     """Returns the backends of `local_backends` in another process, which listens at this path."""
     from dragoman.backends.claude_cli import models as claude_models
-    from dragoman.backends.shared.client import ModelsProcess, SharedBackend
+    from dragoman.backends.shared.client import SharedBackend
+    from dragoman.backends.shared.models_process import ModelsProcess
 
     process = ModelsProcess(path)
     claude = [SharedBackend(process, _CLAUDE, claude_models.resolve_model)] if config.claude_cli.enabled else []

@@ -14,7 +14,7 @@ from typing import Final
 
 PACKAGES: Final = {
     "server": ("httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
-    "embedded": ("huggingface_hub", "jinja2", "llguidance", "pypdf", "pypdfium2", "rich", "xllamacpp"),
+    "embedded": ("huggingface_hub", "jinja2", "llguidance", "psutil", "pypdf", "pypdfium2", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),

@@ -3,13 +3,17 @@
 The process is forked from one in which dragoman is imported already (see `command_server`), or is a new one.
 """
 
+import atexit
 import contextlib
+import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -47,17 +51,33 @@ def until(condition: Callable[[], T], what: str = "", deadline_s: float = DEADLI
     return value
 
 
+@functools.cache
+def dragoman_home() -> Path:
+    """A cache folder for all gateways of this process, whose only model is the tests' own."""
+    folder = Path(tempfile.mkdtemp(prefix="dragoman-tests-"))
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    link_weights(folder)
+    return folder
+
+
+def link_weights(folder: Path, *models: str) -> None:
+    """Makes the weights of these models, by default of the tests' own, the only ones of a cache folder."""
+    (folder / "weights").mkdir(parents=True)
+    for model in models or (MODEL,):
+        for file in (weights.cache_dir() / "weights").glob(f"{model}.*"):
+            (folder / "weights" / file.name).symlink_to(file)
+
+
 def environment(home: Path, settings: Mapping[str, object] | None = None) -> dict[str, str]:
     """A clean environment without the user's settings; `settings` such as {"server.port": 0} become variables."""
-    clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(weights.cache_dir())}
+    clean = {"PATH": os.defpath, "HOME": str(home), "LANG": "C.UTF-8", "DRAGOMAN_HOME": str(dragoman_home())}
     given = {"DRAGOMAN_" + k.replace(".", "_").upper(): str(v) for k, v in (settings or {}).items()}
     return {**clean, **given}
 
 
 def apart(home: Path) -> dict[str, str]:
     """A setting that stores probe results in this home, not in the user's cache."""
-    (home / "cache").mkdir()
-    (home / "cache" / "weights").symlink_to(weights.cache_dir() / "weights")
+    link_weights(home / "cache")
     return {"home": str(home / "cache")}
 
 

@@ -22,11 +22,7 @@ from dragoman.catalog import tokenizers
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
-from dragoman.core.errors import (
-    DragomanError,
-    RequestError,
-    UnsupportedError,
-)
+from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventPipeline, EventStage
@@ -141,24 +137,6 @@ class Gateway:
     async def refresh_local_models(self) -> None:
         """Updates the lists of models that are files of this machine."""
         await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
-
-    async def load_model(self, name: str) -> None:
-        """Loads a model into memory.
-
-        Raises:
-            DragomanError: No backend serves it, or it is not loaded here.
-        """
-        backend, request = (await self._router.routes_or_refresh(Request(name, ())))[0]
-        await backend.load_model(request.model)
-
-    async def unload_model(self, name: str) -> None:
-        """Removes a model from memory after its running requests.
-
-        Raises:
-            DragomanError: No backend serves it, or it is not loaded here.
-        """
-        backend, request = (await self._router.routes_or_refresh(Request(name, ())))[0]
-        await backend.unload_model(request.model)
 
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""

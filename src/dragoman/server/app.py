@@ -5,7 +5,7 @@
     POST /v1/embeddings, /v1/completions, …                    untranslated, to the server that has the model (`paths`)
     POST /v1/responses/compact                                 a conversation as a summary (`compaction`)
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
-    POST /models/load, /models/unload                          a model into memory, or out of it (`model_loading`)
+    POST /models/load, /models/unload                          a model into memory, or out of it (`models`)
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
     GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
     POST /mcp                                                  the tools of MCP servers that clients may use
@@ -47,8 +47,8 @@ from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
-from dragoman.server.model_list import list_response, model_response
-from dragoman.server.model_loading import ModelLoading
+from dragoman.server.models.loading import ModelLoading
+from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics

@@ -12,8 +12,9 @@ from typing import Any, TypeVar, cast
 import pytest
 
 from dragoman.backends.embedded.engine_output import Done, Progress, TokenText
-from dragoman.backends.shared import client
-from dragoman.backends.shared.client import ModelsProcess, SharedBackend
+from dragoman.backends.shared import models_process
+from dragoman.backends.shared.client import SharedBackend
+from dragoman.backends.shared.models_process import ModelsProcess
 from dragoman.backends.shared.server import WINDOW, BackendServer
 from dragoman.core import errors
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
@@ -367,7 +368,7 @@ async def test_ended_process_fails_stream_and_next_call_waits_for_successor(tmp_
 
 
 async def test_missing_process_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(client, "RECONNECT_S", 0.2)
+    monkeypatch.setattr(models_process, "RECONNECT_S", 0.2)
     shared = SharedBackend(ModelsProcess(tmp_path / "nobody"), "source")
     with pytest.raises(BackendUnavailableError, match="does not answer"):
         await shared.start()

@@ -18,7 +18,8 @@ from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
-from dragoman.backends.embedded.local.pool import ModelPool, ModelSpec, Progress
+from dragoman.backends.embedded.local.pool import ModelPool
+from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progress
 from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.embedded.media import find_projector, read_projector
 from dragoman.catalog import models as catalog
@@ -257,11 +258,11 @@ class EmbeddedBackend(Backend):
     def _needed_bytes(self, model: LocalModel) -> int:
         return memory.needed_bytes(model.size_bytes, model.shape, self._settings_of(model))
 
-    def _spec(self, model: LocalModel) -> ModelSpec:
+    def _spec(self, model: LocalModel) -> LoadableModel:
         async def build() -> EmbeddedModel:
             return await asyncio.to_thread(self._build, model)
 
-        return ModelSpec(model.id, self._needed_bytes(model), build)
+        return LoadableModel(model.id, self._needed_bytes(model), build)
 
     def _build(self, model: LocalModel) -> EmbeddedModel:
         """Returns the model, whose engine need not run; the same one again while its file is the same.

@@ -150,11 +150,11 @@ def _ollama_folders(environ: Mapping[str, str]) -> list[Path]:
 
 
 def _add_ollama(found: Scan, root: Path) -> None:
-    for host in found.entries(root / "manifests"):
-        for owner in found.entries(host):
-            for model in found.entries(owner):
-                for manifest in found.entries(model):
-                    _add_manifest(found, root, manifest)
+    paths = [root / "manifests"]
+    for _ in ("host", "owner", "name", "tag"):
+        paths = [entry for path in paths for entry in found.entries(path)]
+    for manifest in paths:
+        _add_manifest(found, root, manifest)
 
 
 def _add_manifest(found: Scan, root: Path, manifest: Path) -> None:
@@ -186,18 +186,18 @@ def _hub_cache(environ: Mapping[str, str]) -> Path:
 
 
 def _add_hugging_face(found: Scan, root: Path) -> None:
-    for repository in found.entries(root):
-        kind, *names = repository.name.split("--")
-        snapshots = found.entries(repository / "snapshots") if kind == "models" and names else []
-        newest_first = sorted(snapshots, key=lambda path: _stamp(path) or (0, 0), reverse=True)
-        taken: set[str] = set()
-        for snapshot in newest_first:
-            for path in found.below(snapshot):
-                below = path.relative_to(snapshot).with_suffix("").as_posix()
-                if below not in taken:
-                    taken.add(below)
-                    alias = f"hf:{'/'.join(names)}/{below}.gguf"
-                    found.add(FoundFile(path.stem, path, "huggingface", "/".join(names), (alias,)))
+    for folder in found.entries(root):
+        kind, *names = folder.name.split("--")
+        if kind == "models" and names:
+            _add_repository(found, folder, "/".join(names))
+
+
+def _add_repository(found: Scan, folder: Path, repository: str) -> None:
+    """Adds the files of all snapshots, of each name the newest one."""
+    snapshots = sorted(found.entries(folder / "snapshots"), key=lambda path: _stamp(path) or (0, 0))
+    newest = {path.relative_to(snapshot).as_posix(): path for snapshot in snapshots for path in found.below(snapshot)}
+    for name, path in newest.items():
+        found.add(FoundFile(path.stem, path, "huggingface", repository, (f"hf:{repository}/{name}",)))
 
 
 def _stamp(path: Path) -> Stamp:

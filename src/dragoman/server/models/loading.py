@@ -14,6 +14,7 @@ import msgspec
 
 from dragoman.config import ServerConfig
 from dragoman.core.errors import RequestError
+from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.base_exchange import BaseExchange, Route
 from dragoman.server.client_watch import Client, ClientWatch
@@ -35,5 +36,6 @@ class ModelLoading(BaseExchange):
         if model is None or not (name := model.string()):
             raise RequestError("missing required field 'model'", "model")
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
-            await (self._gateway.load_model(name) if self._loads else self._gateway.unload_model(name))
+            backend, request = (await self._gateway.routes_or_refresh(Request(name, ())))[0]
+            await (backend.load_model(request.model) if self._loads else backend.unload_model(request.model))
             await self._reply(200, msgspec.json.encode({"success": True}), {})
