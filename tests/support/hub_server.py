@@ -45,7 +45,7 @@ class Hub(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {begin}-{stop - 1}/{len(content)}")
         self.end_headers()
         if with_body:
-            cut, server.cut_at = server.cut_at, 0
+            cut = server.next_cut()
             self.wfile.write(body[:cut] if cut else body)
             self.close_connection = bool(cut)
             if cut and server.on_cut:
@@ -86,6 +86,8 @@ class HubServer(ThreadingHTTPServer):
     """The status of every response; 0: it works."""
     cut_at = 0
     """The bytes of the next body after which the connection is closed; 0: all."""
+    cut_after = 0
+    """Bodies before that one."""
     page_size = 1000
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -96,6 +98,14 @@ class HubServer(ThreadingHTTPServer):
         self.requests: list[str] = []
         self.on_cut: Callable[[], object] | None = None
         self.address = f"http://127.0.0.1:{self.server_port}"
+
+    def next_cut(self) -> int:
+        """Returns the bytes of this body after which the connection is closed; 0: all."""
+        if self.cut_at and self.cut_after:
+            self.cut_after -= 1
+            return 0
+        cut, self.cut_at = self.cut_at, 0
+        return cut
 
     def sha256_of(self, name: str) -> str:
         return self.sha256 or hashlib.sha256(self.files[name]).hexdigest()
