@@ -17,7 +17,7 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull.hub_choice import choose_from_hub
 from dragoman.cli.pull.progress_bar import ProgressBar
 
-_EXAMPLES = """
+EXAMPLES = """
     examples:
       dragoman pull                      a small model for tests, 98 MB
       dragoman pull qwen2.5-coder-1.5b   a model for agents, 1.1 GB
@@ -47,7 +47,7 @@ _HERE = "is already downloaded (--force downloads it again)"
 def add(subparsers: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Registers the command."""
     add_arguments(
-        subparsers.add_parser("pull", help="download the weights of a model", description=DESCRIPTION, epilog=_EXAMPLES)
+        subparsers.add_parser("pull", help="download the weights of a model", description=DESCRIPTION, epilog=EXAMPLES)
     )
 
 
