@@ -24,7 +24,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "topic",
         nargs="*",
         metavar="COMMAND",
-        help="command to describe, such as models ps (default: list all commands)",
+        help="command, or its own command: models ps (default: list all)",
     )
     command.set_defaults(run=run)
 

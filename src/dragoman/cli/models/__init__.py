@@ -42,8 +42,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "models",
         help="list, show, measure, unload and delete models of this machine",
-        description="List, show, measure, unload and delete the models of this machine, which Dragoman runs itself with "
-        f"llama.cpp, and download others.\n\n{_ORIGINS}",
+        description="List, show, measure, unload and delete the models of this machine, which Dragoman runs itself "
+        f"with llama.cpp, and download others.\n\n{_ORIGINS}",
         epilog=_EXAMPLES,
     )
     _add_common_flags(command)
@@ -69,8 +69,8 @@ _LIST: Final = (
     f"format of their tool calls. If a gateway runs, also list which ones it has loaded.\n\n{_ORIGINS}"
 )
 _SHOW: Final = (
-    "Describe a model of this machine: its file, context window, call format and how that was found, licence, estimated "
-    "memory with the present settings, and what was measured here."
+    "Describe a model of this machine: its file, context window, call format and how that was found, licence, "
+    "estimated memory with the present settings, and what was measured here."
 )
 _PS: Final = (
     "List the models that the running gateway has loaded, is loading, or is about to load: state, estimated memory, "
@@ -83,8 +83,8 @@ _STOP: Final = (
 )
 _RM: Final = (
     "Delete a model that `dragoman pull` downloaded, with its projector, its checksums and what remains of an "
-    "interrupted download. If the running gateway has loaded it, unload it first. Models of other programs, and of your "
-    "own folders, are not deleted: the error has the command that does it."
+    "interrupted download. If the running gateway has loaded it, unload it first. Models of other programs, and "
+    "of your own folders, are not deleted: the error has the command that does it."
 )
 
 
@@ -109,9 +109,7 @@ def _add_common_flags(command: argparse.ArgumentParser, default: str | None = No
 
 
 def _add_name(command: argparse.ArgumentParser) -> None:
-    name = command.add_argument(
-        "name", metavar="NAME", help="name or alias of the model, as `dragoman models` lists it"
-    )
+    name = command.add_argument("name", metavar="NAME", help="name or alias of the model, see `dragoman models`")
     complete_with(name, _local_names)
 
 

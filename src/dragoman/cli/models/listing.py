@@ -3,7 +3,7 @@
 import argparse
 import json
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from dragoman.backends.embedded import gguf
@@ -80,7 +80,7 @@ def kind_of(model: LocalModel) -> str:
     return "rerank" if model.shape.pooling == gguf.RANKS else "embeddings"
 
 
-def format_list(rows: list[Mapping[str, Any]], *, has_gateway: bool) -> str:
+def format_list(rows: Sequence[Mapping[str, Any]], *, has_gateway: bool) -> str:
     """Returns the table; with the column STATE if a gateway runs."""
     head = ["NAME", "SIZE", "ORIGIN", "CONTEXT", "CALL FORMAT", "VISION", *(["STATE"] if has_gateway else [])]
     cells = [

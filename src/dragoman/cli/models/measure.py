@@ -1,6 +1,7 @@
 """Measures a model of this machine: its speed, and how many tool calls of a small check it gets right."""
 
 import logging
+import os
 import time
 from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
@@ -68,7 +69,7 @@ async def measure(model: LocalModel, config: EmbeddedConfig, report: Report) -> 
         output_tokens_per_s=round(output_tokens_per_s, 1),
         right=sum(results),
         tasks=len(results),
-        threads=engine_model.engine.threads,
+        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
     )
 
 
@@ -77,8 +78,8 @@ def _check_memory(model: LocalModel, config: EmbeddedConfig) -> None:
     available = memory.budget_bytes(config.memory_mb, ())
     if needed > available:
         raise ConfigError(
-            f"measuring {model.id} needs about {needed / memory.MB:.0f} MB of memory, {available / memory.MB:.0f} MB are "
-            "available; `dragoman models ps` lists what the running gateway has loaded"
+            f"measuring {model.id} needs about {needed / memory.MB:.0f} MB of memory, {available / memory.MB:.0f} MB "
+            "are available; `dragoman models ps` lists what the running gateway has loaded"
         )
 
 

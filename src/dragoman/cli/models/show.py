@@ -123,7 +123,8 @@ def _measured(measurement: Measurement | None, name: str) -> str:
     )
     return (
         f"{measurement.date}, {measurement.threads} threads, loaded in {measurement.load_s:.1f} s\n"
-        f"reads {measurement.prompt_tokens_per_s:,.0f} and writes {measurement.output_tokens_per_s:,.1f} tokens per second\n"
+        f"per second: {measurement.prompt_tokens_per_s:,.0f} prompt tokens, "
+        f"{measurement.output_tokens_per_s:,.1f} output tokens\n"
         f"{measurement.right} of {measurement.tasks} tool-call tasks right{late}"
     )
 

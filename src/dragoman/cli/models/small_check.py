@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall
 
-_REPLY_TOKENS: Final = 128
+_REPLY_TOKENS: Final = 96
 
 
 class Task(NamedTuple):
