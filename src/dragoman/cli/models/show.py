@@ -118,11 +118,11 @@ def _facts(
 def _measured(measurement: Measurement | None, name: str) -> str:
     if measurement is None:
         return f"not yet; run: dragoman models show {name} --measure"
-    late = (
-        "" if measurement.tasks == len(TASKS) else f" ({len(TASKS) - measurement.tasks} more were not tried: too slow)"
-    )
+    untried = len(TASKS) - measurement.tasks
+    late = f" (time ran out for {untried} more)" if untried else ""
+    threads = "1 thread" if measurement.threads == 1 else f"{measurement.threads} threads"
     return (
-        f"{measurement.date}, {measurement.threads} threads, loaded in {measurement.load_s:.1f} s\n"
+        f"{measurement.date}, {threads}, loaded in {measurement.load_s:.1f} s\n"
         f"per second: {measurement.prompt_tokens_per_s:,.0f} prompt tokens, "
         f"{measurement.output_tokens_per_s:,.1f} output tokens\n"
         f"{measurement.right} of {measurement.tasks} tool-call tasks right{late}"
