@@ -104,7 +104,7 @@ def ps(args: argparse.Namespace) -> int:
         print(printable(format_states(states)))
     else:
         print(
-            f"the gateway at {address.url} has loaded no model; a request loads the model that it names",
+            f"the gateway at {address.url} has not loaded a model; a request loads the one that it names",
             file=sys.stderr,
         )
     return 0

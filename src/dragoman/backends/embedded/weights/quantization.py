@@ -117,9 +117,9 @@ def choose_model(
 def describe_models(models: Sequence[HubModel]) -> str:
     """Returns the quantizations with their sizes, the smallest first, for errors."""
     ordered = sorted(models, key=lambda model: model.size_bytes)
-    shown = [f"{model.quantization or model.files[0].path} ({format_size(model.size_bytes)})" for model in ordered]
-    more = [f"{len(shown) - _MOST_LISTED} more"] if len(shown) > _MOST_LISTED else []
-    return ", ".join([*shown[:_MOST_LISTED], *more])
+    labels = [f"{model.quantization or model.files[0].path} ({format_size(model.size_bytes)})" for model in ordered]
+    more = [f"{len(labels) - _MOST_LISTED} more"] if len(labels) > _MOST_LISTED else []
+    return ", ".join([*labels[:_MOST_LISTED], *more])
 
 
 def _labelled(repository: str, models: Sequence[HubModel], label: str) -> list[HubModel]:
@@ -141,24 +141,24 @@ def _only(repository: str, found: Sequence[HubModel]) -> HubModel:
 
 
 def _best_label(models: Sequence[HubModel], needed: Callable[[int], int], memory_bytes: int) -> str | None:
-    def fits(model: HubModel, share: float) -> bool:
+    def is_suitable(model: HubModel, share: float) -> bool:
         return needed(model.size_bytes) <= memory_bytes * share
 
     by_label = {model.quantization: model for model in models}
     for label in _LARGE:
-        if label in by_label and fits(by_label[label], _HALF):
+        if label in by_label and is_suitable(by_label[label], _HALF):
             return label
     usual = by_label.get(_USUAL)
-    if usual is not None and fits(usual, _MOST):
+    if usual is not None and is_suitable(usual, _MOST):
         return _USUAL
     limit = usual.size_bytes if usual is not None else None
     others = [model for model in models if model.quantization not in _UNQUANTIZED]
     if limit is not None:
         others = [model for model in others if model.size_bytes < limit]
-    suitable = [model for model in others if fits(model, _MOST)]
+    suitable = [model for model in others if is_suitable(model, _MOST)]
     if suitable:
         return max(suitable, key=lambda model: model.size_bytes).quantization
-    unquantized = [model for model in models if model.quantization in _UNQUANTIZED and fits(model, _HALF)]
+    unquantized = [model for model in models if model.quantization in _UNQUANTIZED and is_suitable(model, _HALF)]
     return min(unquantized, key=lambda model: model.size_bytes).quantization if unquantized else None
 
 
