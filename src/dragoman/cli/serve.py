@@ -31,7 +31,6 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets, unknown_alias_target
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -151,13 +150,7 @@ def run(args: argparse.Namespace) -> int:
             f"expected server.workers of 1 on Windows, got {config.server.workers}: its processes cannot share the "
             "sockets that several workers need; start several gateways at different ports instead"
         )
-    others = compose.has_upstreams(config)
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
-    for alias, target in (
-        (alias, target) for alias, targets in config.model_aliases.items() for target in alias_targets(targets)
-    ):
-        if target != name and not others:
-            raise unknown_alias_target(alias, target, [name])
     missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
         for problem in problems:

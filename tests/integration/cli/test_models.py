@@ -12,6 +12,7 @@ from bench.terminal import Terminal
 
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local.memory import MB, PROCESS_BYTES
 from dragoman.backends.embedded.local.model_facts import find_local_models
 from dragoman.backends.embedded.weights import checksums
 from dragoman.cli.models import measure, show
@@ -148,7 +149,7 @@ def test_show_describes_model(home: Path) -> None:
     assert shown["template"] is True
     assert shown["call_format"] == "hermes"
     assert shown["call_format_found_by"] == "nothing"
-    assert shown["memory_mb"] == 300
+    assert shown["memory_mb"] == PROCESS_BYTES // MB
     assert shown["measured"] is None
     status, out, _ = models(home, "show", "tiny")
     assert status == 0

@@ -1,4 +1,4 @@
-"""Embeddings and ranks by the embedded engine, through a real gateway (`support.pooling_models`)."""
+"""Embeddings and ranks by the embedded engine, through a real gateway (`support.small_models`)."""
 
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,7 +10,7 @@ import pytest
 
 from dragoman.backends.embedded import weights
 from support.gateway import CHAT, SMALL, Gateway, running
-from support.pooling_models import MEAN, RANK, write_pooling_model
+from support.small_models import MEAN, RANK, write_pooling_model
 
 pytestmark = [pytest.mark.model, pytest.mark.serve]
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.backends.embedded import gguf
+from dragoman.backends.embedded import gguf, weights
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local import memory
@@ -53,7 +53,9 @@ class EmbeddedBackend(Backend):
         self._built = {served.id: (path, default)}
         """Models by id, with their files; they remember what they wrote also while they are not loaded."""
         self._files = LocalFiles(config, FoundFile(served.id, path, "settings", size_bytes=size))
-        self._images: dict[str, bool] = {served.id: default.shows_images(served.id)}
+        self._projectors: dict[str, Path | None] = {served.id: find_projector(path, config)}
+        """The usable projectors, by the model's id."""
+        self._images = {served.id: default.shows_images(served.id)}
         self._index({})
         self._pool = ModelPool(
             lambda engines: memory.budget_bytes(config.memory_mb, engines),
@@ -106,8 +108,7 @@ class EmbeddedBackend(Backend):
         """Looks for new files."""
         if await asyncio.to_thread(self._files.refresh):
             models = dict(self._files.models)
-            images = await asyncio.to_thread(self._find_projectors, list(models.values()))
-            self._images |= images
+            await asyncio.to_thread(self._find_projectors, list(models.values()))
             self._index(models)
 
     async def refresh_local_models(self) -> None:
@@ -256,7 +257,9 @@ class EmbeddedBackend(Backend):
         return sorted((id for id, need in needs.items() if need <= available), key=lambda id: -needs[id])
 
     def _needed_bytes(self, model: LocalModel) -> int:
-        return memory.needed_bytes(model.size_bytes, model.shape, self._settings_of(model))
+        projector = self._projectors.get(model.id)
+        size = model.size_bytes + (projector.stat().st_size if projector is not None and projector.is_file() else 0)
+        return memory.needed_bytes(size, model.shape, self._settings_of(model))
 
     def _spec(self, model: LocalModel) -> LoadableModel:
         async def build() -> EmbeddedModel:
@@ -272,6 +275,8 @@ class EmbeddedBackend(Backend):
         path, known = self._built.get(model.id, (None, None))
         if known is None or path != model.path:
             profile = _profile(model.id) if model.origin == "pulled" else None
+            if model.origin == "pulled":
+                weights.find_weights(model.id if profile else model.aliases[0])  # raises if it has changed
             known = EmbeddedModel(model.path, profile, self._settings_of(model), self._report, name=model.id)
             self._built[model.id] = (model.path, known)
         return known
@@ -280,23 +285,25 @@ class EmbeddedBackend(Backend):
         """Returns the settings for a model; some of them are for the model that they name only."""
         if model is self._default:
             return self._config
-        # Where each model has a folder of its own, a projector in it belongs to the model.
-        file = str(model.path) if model.origin in ("lmstudio", "huggingface") else ""
         window = min(self._config.context_window, model.shape.context_window)
-        return msgspec.structs.replace(self._config, model=file, projector="", context_window=window)
+        projector = str(self._projectors.get(model.id) or "")
+        return msgspec.structs.replace(self._config, model="", projector=projector, context_window=window)
 
-    def _find_projectors(self, models: Sequence[LocalModel]) -> dict[str, bool]:
-        found: dict[str, bool] = {}
+    def _find_projectors(self, models: Sequence[LocalModel]) -> None:
+        """Looks for the projectors of new models: one that was pulled with it, or is in a folder of its own."""
         for model in models:
-            if model.id in self._images:
+            if model.id in self._projectors:
+                continue
+            self._projectors[model.id], self._images[model.id] = None, False
+            if model.origin not in ("pulled", "lmstudio", "huggingface"):
                 continue
             try:
-                path = find_projector(model.path, self._settings_of(model))
-                found[model.id] = path is not None and read_projector(path).has_vision
+                path = find_projector(model.path, EmbeddedConfig(model=str(model.path)))
+                self._images[model.id] = path is not None and read_projector(path).has_vision
             except ConfigError as error:
-                log.info("model %s shows no images: %s", model.id, error)
-                found[model.id] = False
-        return found
+                log.warning("model %s sees no images: %s", model.id, error)
+            else:
+                self._projectors[model.id] = path
 
 
 def _profile(name: str) -> catalog.ModelProfile | None:

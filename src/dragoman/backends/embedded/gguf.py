@@ -5,12 +5,12 @@ same but needs numpy, and decodes the whole vocabulary.
 """
 
 import io
+import math
 import os
 import struct
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass
-from math import prod
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -21,6 +21,10 @@ RANKS: Final = 4
 """`Metadata.pooling` of a model that ranks documents."""
 _STRING, _ARRAY = 8, 9
 _CONTROL, _USER_DEFINED = 3, 4
+_BITS: Final = {0: 32, 1: 16, 2: 4.5, 3: 5, 6: 5.5, 7: 6, 8: 8.5, 10: 2.625, 11: 3.4375, 12: 4.5, 13: 5.5, 14: 6.5625}
+"""Bits of a number by the type of its tensor, of the frequent types."""
+_REPACKED: Final = frozenset((2, 10, 12, 20))
+"""Types that are copied in another order on x86 (Q4_0, Q2_K, Q4_K, IQ4_NL), measured by `bench.model_memory`."""
 _LIMIT_BYTES: Final = 1 << 28
 """No string or array in the header of a real model is nearly as large; a larger one means a damaged file."""
 
@@ -87,6 +91,8 @@ class Shape:
     cache_bytes_per_token: int
     """Size of the KV cache for each token of the context, in 16-bit numbers."""
     has_vocabulary: bool
+    repacked_share: float = 0.0
+    """Share of the weights that the engine copies into the order that the CPU computes fastest, from 0 to 1."""
 
 
 def shape(path: Path) -> Shape:
@@ -95,7 +101,13 @@ def shape(path: Path) -> Shape:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
-    return _read(path, lambda file: _shape(_fields(file)))
+    return _read(path, _whole_shape)
+
+
+def _whole_shape(file: IO[bytes]) -> Shape:
+    fields: dict[str, Any] = {}
+    tensors = _read_fields(file, fields)
+    return replace(_shape(fields), repacked_share=_repacked_share(file, tensors))
 
 
 def _shape(fields: Mapping[str, Any]) -> Shape:
@@ -121,8 +133,20 @@ def _shape(fields: Mapping[str, Any]) -> Shape:
     )
 
 
+def _repacked_share(file: IO[bytes], tensors: int) -> float:
+    """Reads what follows the fields: of each tensor its name, sizes, type and place."""
+    sizes = dict[bool, float]()
+    for _ in range(tensors):
+        _string(file)
+        count = math.prod(_number(file, "Q") for _ in range(_number(file, "I")))
+        kind = _number(file, "I")
+        _number(file, "Q")
+        sizes[kind in _REPACKED] = sizes.get(kind in _REPACKED, 0) + count * _BITS.get(kind, 8)
+    return sizes.get(True, 0) / (sum(sizes.values()) or 1)
+
+
 def shape_of_beginning(data: bytes) -> Shape | None:
-    """Returns the sizes in the first bytes of a file; None: they are not all there.
+    """Returns the sizes in the first bytes of a file, without `repacked_share`; None: they are not all there.
 
     The fields of a real model begin with them; its vocabulary, which is long, is last.
     """
@@ -223,7 +247,7 @@ def _contents(file: IO[bytes]) -> Contents:
     parameters = 0
     for _ in range(_read_fields(file, fields)):
         _string(file)
-        parameters += prod(_number(file, "Q") for _ in range(_number(file, "I")))
+        parameters += math.prod(_number(file, "Q") for _ in range(_number(file, "I")))
         file.seek(_TENSOR_REST_BYTES, os.SEEK_CUR)
     kind = fields.get("general.file_type")
     return Contents(

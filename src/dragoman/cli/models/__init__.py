@@ -48,9 +48,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     )
     _add_common_flags(command)
     command.set_defaults(run=_run_list)
-    more = command.add_subparsers(
-        title="commands", description="Without a command: list.", dest="models_command", metavar="COMMAND"
-    )
+    more = command.add_subparsers(title="commands", dest="models_command", metavar="COMMAND", help="(default: list)")
     _add(more, "list", "list the models of this machine", _run_list, _LIST)
     show = _add(more, "show", "describe a model of this machine", _run_show, _SHOW)
     _add_name(show)

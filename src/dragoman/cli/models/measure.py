@@ -14,7 +14,7 @@ from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import TokenText
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalModel
-from dragoman.backends.embedded.local.model_facts import profile_of
+from dragoman.backends.embedded.local.model_facts import needed_bytes, profile_of
 from dragoman.cli.models.measurements import Measurement
 from dragoman.cli.models.small_check import TASKS, Task, is_right, request_of
 from dragoman.core.backend import ExchangeContext
@@ -74,7 +74,7 @@ async def measure(model: LocalModel, config: EmbeddedConfig, report: Report) -> 
 
 
 def _check_memory(model: LocalModel, config: EmbeddedConfig) -> None:
-    needed = memory.needed_bytes(model.size_bytes, model.shape, config)
+    needed = needed_bytes(model, config)
     available = memory.budget_bytes(config.memory_mb, ())
     if needed > available:
         raise ConfigError(

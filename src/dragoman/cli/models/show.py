@@ -10,9 +10,15 @@ import msgspec
 
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalModel
-from dragoman.backends.embedded.local.model_facts import FormatFacts, find_local_models, profile_of, read_formats
+from dragoman.backends.embedded.local.memory import MB
+from dragoman.backends.embedded.local.model_facts import (
+    FormatFacts,
+    find_local_models,
+    needed_bytes,
+    profile_of,
+    read_formats,
+)
 from dragoman.backends.embedded.weights import format_size
 from dragoman.backends.embedded.weights.job import SPLIT_FILE
 from dragoman.cli._common import require_extras
@@ -49,7 +55,7 @@ def run(args: argparse.Namespace) -> int:
         "template": format.has_template if format else None,
         "call_format_found_by": format.by if format else None,
         "call_format_reason": format.why if format else None,
-        "memory_mb": round(memory.needed_bytes(model.size_bytes, model.shape, own) / memory.MB),
+        "memory_mb": round(needed_bytes(model, own) / MB),
     }
     measurement = load_measurement(model)
     if args.json:

@@ -1,6 +1,7 @@
 """Which files of a repository on the Hugging Face Hub `dragoman pull` downloads."""
 
 import os
+from dataclasses import replace
 from typing import Final, NamedTuple
 
 from dragoman.backends.embedded.local import memory
@@ -12,7 +13,7 @@ from dragoman.backends.embedded.weights.hub_repository import (
     list_repository,
     pick_projector,
 )
-from dragoman.backends.embedded.weights.quantization import choose_model
+from dragoman.backends.embedded.weights.quantization import HubModel, choose_model, repacked_share
 
 _UNKNOWN_MEMORY_BYTES: Final = 8_000_000_000
 """Assumed where the memory of the machine cannot be found out."""
@@ -43,10 +44,11 @@ def choose_from_hub(name: RepositoryName) -> ChosenFiles:
     smallest = min(repository.models, key=lambda model: model.size_bytes, default=None)
     shape = fetch_shape(name.repo, smallest.files[0].path) if smallest else None
 
-    def needed(size_bytes: int) -> int:
+    def needed(model: HubModel) -> int:
+        share = repacked_share(model.quantization)
         if shape is None:
-            return round(size_bytes * (1 + _CACHE_SHARE)) + memory.PROCESS_BYTES
-        return memory.needed_bytes(size_bytes, shape, config)
+            return round(model.size_bytes * (1 + share + _CACHE_SHARE)) + memory.PROCESS_BYTES
+        return memory.needed_bytes(model.size_bytes, replace(shape, repacked_share=share), config)
 
     memory_bytes = config.memory_mb * memory.MB or memory.total_bytes() or _UNKNOWN_MEMORY_BYTES
     model = choose_model(name.repo, repository.models, name.quantization, needed, memory_bytes)
@@ -54,7 +56,7 @@ def choose_from_hub(name: RepositoryName) -> ChosenFiles:
     others = f" of {len(repository.models)} models" if len(repository.models) > 1 else ""
     reason = (
         f"chosen{others}: {files.name}, {format_size(model.size_bytes)}; needs about "
-        f"{format_size(needed(model.size_bytes))} of {format_size(memory_bytes)} of memory"
+        f"{format_size(needed(model))} of {format_size(memory_bytes)} of memory"
     )
     if files.projector:
         reason += f"; with its projector for images, {format_size(files.projector.size_bytes)}"

@@ -9,6 +9,7 @@ from dragoman.backends.embedded.weights.quantization import (
     group_models,
     is_projector,
     quantization_of,
+    repacked_share,
 )
 from dragoman.core.errors import ConfigError
 
@@ -23,7 +24,9 @@ def models(**sizes_gb: float) -> list[HubModel]:
 
 
 def chosen(memory_gb: float, label: str = "", **sizes_gb: float) -> str:
-    found = choose_model("o/r", models(**(sizes_gb or SIZES)), label, lambda size: size + GB, int(memory_gb * GB))
+    found = choose_model(
+        "o/r", models(**(sizes_gb or SIZES)), label, lambda model: model.size_bytes + GB, int(memory_gb * GB)
+    )
     return found.quantization
 
 
@@ -106,9 +109,20 @@ def test_repository_with_several_models_needs_a_file_name() -> None:
     with pytest.raises(
         ConfigError, match=r"several models in this quantization; name the file: hf:o/r/large-Q4_0\.gguf"
     ):
-        choose_model("o/r", group_models(files), "", lambda size: size, GB)
+        choose_model("o/r", group_models(files), "", lambda model: model.size_bytes, GB)
 
 
 def test_repository_without_gguf_files_is_refused() -> None:
     with pytest.raises(ConfigError, match="o/r has no GGUF files"):
-        choose_model("o/r", [], "", lambda size: size, GB)
+        choose_model("o/r", [], "", lambda model: model.size_bytes, GB)
+
+
+def test_quantizations_that_are_repacked_need_more() -> None:
+    assert [repacked_share(label) for label in ("Q4_K_M", "UD-Q4_K_XL", "Q8_0", "Q6_K", "IQ4_NL", "")] == [
+        0.75,
+        0.75,
+        0,
+        0,
+        0.75,
+        0,
+    ]

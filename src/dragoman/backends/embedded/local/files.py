@@ -87,7 +87,7 @@ class LocalFiles:
 
 
 def _distinct(files: list[FoundFile]) -> list[FoundFile]:
-    """Returns each file once, however many paths lead to it.
+    """Returns each file once, however many paths lead to it; the other names are aliases.
 
     A pulled model may share its bytes with the Hugging Face cache, by a second name of the same file.
     """
@@ -105,8 +105,9 @@ def _distinct(files: list[FoundFile]) -> list[FoundFile]:
             pulled.add(identity)
         if (earlier := known.get(real)) is None:
             known[real] = file
-        elif earlier.name == file.name:
-            known[real] = earlier._replace(aliases=tuple(dict.fromkeys((*earlier.aliases, *file.aliases))))
+        else:
+            names = dict.fromkeys((*earlier.aliases, file.name, *file.aliases))
+            known[real] = earlier._replace(aliases=tuple(name for name in names if name != earlier.name))
     return list(known.values())
 
 

@@ -1,7 +1,8 @@
 """How much memory a model needs, and how much there is for all of them.
 
-The need is estimated before a model is loaded: its file, the KV cache of all concurrency slots, and a constant for
-the process and the buffers of a computation. `python -m bench.model_memory` compares it with running engines.
+The need is estimated before a model is loaded: its file, its weights that the engine copies, the KV cache of all
+concurrency slots, and a constant for the process and the buffers of a computation. `python -m bench.model_memory`
+compares it with running engines.
 """
 
 import os
@@ -14,7 +15,7 @@ from dragoman.backends.embedded.gguf import Shape
 from dragoman.core.errors import UnsupportedError, quote
 
 MB: Final = 1_000_000
-PROCESS_BYTES: Final = 300 * MB
+PROCESS_BYTES: Final = 100 * MB
 """The engine's process and buffers."""
 _USABLE_SHARE: Final = 0.9
 """Share of the available memory that models may use."""
@@ -31,7 +32,8 @@ def needed_bytes(size_bytes: int, shape: Shape, config: EmbeddedConfig) -> int:
         config: the settings.
     """
     tokens = context_window_of(shape.context_window, config) * config.max_concurrency
-    return size_bytes + shape.cache_bytes_per_token * tokens + PROCESS_BYTES
+    weights = size_bytes * (1 + shape.repacked_share)
+    return round(weights) + shape.cache_bytes_per_token * tokens + PROCESS_BYTES
 
 
 def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
@@ -53,7 +55,7 @@ def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
             continue
         # The weights are pages of a file, which count as available.
         used += status.rss - getattr(status, "shared", 0)
-    available = min([psutil.virtual_memory().available, *_available_in_cgroups(_CGROUPS, _own_cgroup())])
+    available = min([psutil.virtual_memory().available, *available_in_cgroups(_CGROUPS, _own_cgroup())])
     return int((available + used) * _USABLE_SHARE)
 
 
@@ -102,7 +104,7 @@ def _own_cgroup() -> str:
     return next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
 
 
-def _available_in_cgroups(root: Path, own: str) -> list[int]:
+def available_in_cgroups(root: Path, own: str) -> list[int]:
     """Returns the available memory of each control group with a limit that contains this process.
 
     In a container the root is that of the container.

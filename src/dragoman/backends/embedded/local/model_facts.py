@@ -11,7 +11,7 @@ import msgspec
 from dragoman import __version__
 from dragoman.backends.embedded import gguf, weights
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.local import stores
+from dragoman.backends.embedded.local import memory, stores
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
 from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.embedded.media import NO_PROJECTOR, Projector, find_projector, read_projector
@@ -107,6 +107,18 @@ def projector_of(model: LocalModel, config: EmbeddedConfig) -> Projector:
         return read_projector(path) if path else NO_PROJECTOR
     except ConfigError:
         return NO_PROJECTOR
+
+
+def needed_bytes(model: LocalModel, config: EmbeddedConfig) -> int:
+    """Returns the estimated memory of the model when it is loaded, with its projector.
+
+    Args:
+        model: the model.
+        config: its own settings, see `settings_for`.
+    """
+    projector = projector_of(model, config)
+    extra = projector.path.stat().st_size if projector is not NO_PROJECTOR else 0
+    return memory.needed_bytes(model.size_bytes + extra, model.shape, config)
 
 
 def read_formats(models: Iterable[LocalModel]) -> dict[str, FormatFacts]:

@@ -20,6 +20,10 @@ _LARGE: Final = ("Q8_0", "Q6_K", "Q5_K_M")
 _USUAL: Final = "Q4_K_M"
 _UNQUANTIZED: Final = ("F16", "FP16", "BF16", "F32", "FP32")
 _HALF, _MOST = 0.5, 0.8
+_REPACKED: Final = ("Q4_0", "Q2_K", "Q4_K", "IQ4_NL")
+"""Quantizations whose main type is copied into another order, see `gguf`."""
+_REPACKED_SHARE: Final = 0.75
+"""Some of the tensors of such a file, often the largest, are of another type."""
 _LABEL: Final = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|[BN]?V?F(?:P)?(?:4|16|32)|MXFP4(?:_MOE)?))(?=$|[-._/])", re.I
 )
@@ -48,6 +52,11 @@ class HubModel(NamedTuple):
     def size_bytes(self) -> int:
         """The size of all parts."""
         return sum(file.size_bytes for file in self.files)
+
+
+def repacked_share(quantization: str) -> float:
+    """Returns the share of the weights that the engine copies on load, estimated from the quantization's name."""
+    return _REPACKED_SHARE if quantization.removeprefix("UD-").startswith(_REPACKED) else 0.0
 
 
 def quantization_of(path: str) -> str:
@@ -84,7 +93,7 @@ def group_models(files: Sequence[HubFile]) -> list[HubModel]:
 
 
 def choose_model(
-    repository: str, models: Sequence[HubModel], label: str, needed: Callable[[int], int], memory_bytes: int
+    repository: str, models: Sequence[HubModel], label: str, needed: Callable[[HubModel], int], memory_bytes: int
 ) -> HubModel:
     """Returns the model to download.
 
@@ -92,7 +101,7 @@ def choose_model(
         repository: its name, for errors.
         models: the models of the repository.
         label: the quantization that the user wants, or its beginning; "": the best one for this memory.
-        needed: returns the estimated memory of a model from the size of its files.
+        needed: returns the estimated memory of a model.
         memory_bytes: the memory for models.
 
     Raises:
@@ -108,7 +117,7 @@ def choose_model(
     if suitable is None:
         raise ConfigError(
             f"no model of {repository} fits into {format_size(memory_bytes)} of memory: expected at most "
-            f"{_MOST:.0%} of it, the smallest needs about {format_size(min(needed(m.size_bytes) for m in models))}; "
+            f"{_MOST:.0%} of it, the smallest needs about {format_size(min(needed(model) for model in models))}; "
             f"to download one nevertheless, name its quantization, such as hf:{repository}:{_smallest(models)}"
         )
     return _only(repository, [model for model in models if model.quantization == suitable])
@@ -140,9 +149,9 @@ def _only(repository: str, found: Sequence[HubModel]) -> HubModel:
     raise ConfigError(f"{repository} has several models in this quantization; name the file: {names}")
 
 
-def _best_label(models: Sequence[HubModel], needed: Callable[[int], int], memory_bytes: int) -> str | None:
+def _best_label(models: Sequence[HubModel], needed: Callable[[HubModel], int], memory_bytes: int) -> str | None:
     def is_suitable(model: HubModel, share: float) -> bool:
-        return needed(model.size_bytes) <= memory_bytes * share
+        return needed(model) <= memory_bytes * share
 
     by_label = {model.quantization: model for model in models}
     for label in _LARGE:
