@@ -24,7 +24,8 @@ from dragoman.backends.probe.report import Recommendation
 from dragoman.catalog import models as model_catalog
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.gateway import format_duration, port_finding
-from dragoman.cli.doctor.metrics_client import Calls, gateway_url
+from dragoman.cli.doctor.gateway_client import gateway_url
+from dragoman.cli.doctor.metrics_client import Calls
 from dragoman.cli.doctor.report import format_report
 from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart

@@ -18,6 +18,8 @@ CACHE_TYPE_BYTES: Final = {
     "iq4_nl": 18 / 32,
 }
 """Number types of the KV cache, with the bytes that a number takes: quantized numbers are stored in blocks of 32."""
+CONTEXT_WINDOW: Final = 8192
+"""Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
 
 
 class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -138,3 +140,8 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         float, setting("Time without output after which a busy engine is restarted, in seconds.", gt=0)
     ] = 180
     auto_download: Annotated[bool, setting("Whether missing weights are downloaded at start.")] = True
+
+
+def context_window_of(trained: int, config: EmbeddedConfig) -> int:
+    """Returns the context window of each request to a model that was trained for this one."""
+    return config.context_window or min(trained, CONTEXT_WINDOW)

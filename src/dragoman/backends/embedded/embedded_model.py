@@ -10,17 +10,17 @@ from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dragoman import formats
 from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.engine.settings import engine_settings
 from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
+from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
@@ -46,28 +46,12 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
-from dragoman.identify import detect_format
-from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
 from dragoman.wire.translation import notices_by_name
 
 log = logging.getLogger("dragoman.embedded")
-
-CONTEXT_WINDOW: Final = 8192
-"""Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
-
-
-def context_window_of(trained: int, config: EmbeddedConfig) -> int:
-    """Returns the context window of each request to a model that was trained for this one."""
-    return config.context_window or min(trained, CONTEXT_WINDOW)
-
-
-def _detected_format(name: str, metadata: gguf.Metadata) -> Format:
-    """Returns the format of a model that is not in the catalogue; without evidence the most widespread one."""
-    found = detect_format(name, chat_template=metadata.chat_template)
-    return formats.get("hermes") if found.by == "nothing" else found.format
 
 
 class EmbeddedModel(Backend):
@@ -98,7 +82,7 @@ class EmbeddedModel(Backend):
         self._description = (profile, config, model_metadata)
         self.after_result: str = profile.after_result if profile else "free"
         served_name = name or (profile.name if profile else path.stem)
-        self.format = formats.get(profile.format) if profile else _detected_format(served_name, model_metadata)
+        self.format = find_format(served_name, profile, model_metadata).format
         self._template = ChatTemplate(
             model_metadata.chat_template,
             model_metadata.bos,
