@@ -43,7 +43,7 @@ def test_claude_code_searches_on_embedded_model() -> None:
 @pytest.mark.every
 @pytest.mark.ran("Claude Code", "llama-server")
 async def test_claude_code_searches_on_llama_server(tmp_path: Path) -> None:
-    """In tool mode `prompt`: with the model's own template, the model does not call the tool."""
+    """In tool mode `prompt`, as with its own template the model does not call the tool; it would repeat the call."""
     config = tmp_path / "config.toml"
     found = claude_search.search_config(tmp_path / "pages")
     with llama_server(model=MODEL, context=8192) as url:
@@ -56,6 +56,7 @@ async def test_claude_code_searches_on_llama_server(tmp_path: Path) -> None:
         }
         searched = {"use": found.use, "path": found.path, "base_url": found.base_url}
         sections = {"model_aliases": {"m": "smollm2"}, "upstreams.behind": upstream, "tools.web_search": searched}
+        sections["guard"] = {"max_identical_calls": 1}
         config.write_text(
             "".join(
                 f"[{name}]\n" + "".join(f"{key} = {json.dumps(value)}\n" for key, value in fields.items())

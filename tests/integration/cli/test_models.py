@@ -329,9 +329,10 @@ def test_table_of_states() -> None:
     lines = [line.split("  ") for line in format_states(states).splitlines()]
     cells = [[cell.strip() for cell in line if cell.strip()] for line in lines]
     assert [line[5] for line in cells] == ["EXPIRES", "5 min", "-", "-", "7 s"]
-    states["a"]["prefixes"] = {"count": 2, "size_bytes": 31_000_000}
-    states["b"]["prefixes"] = 4
-    assert [line.split()[-1] for line in format_states(states).splitlines()] == ["PREFIXES", "MB)", "4", "-", "-"]
+    states["a"]["prefixes"] = {"files": 2, "mb": 31, "saved": 0}
+    states["b"]["prefixes"] = {"files": 0, "mb": 0, "saved": 0}
+    last = [line.rpartition("  ")[2].strip() for line in format_states(states).splitlines()]
+    assert last == ["PREFIXES", "2 (31 MB)", "-", "-", "-"]
 
 
 # Measuring

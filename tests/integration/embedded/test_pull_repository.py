@@ -78,9 +78,9 @@ def test_estimate_uses_header_of_file(home: Path) -> None:
         done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB=str(CACHE_MB * 7 // 10))
         assert done.returncode == 2
         assert "no model of owner/repo fits into " in done.stderr
-        assert "the smallest needs about 628.7 MB; to download one nevertheless, name its quantization" in done.stderr
+        assert "the smallest needs about 429.2 MB; to download one nevertheless, name its quantization" in done.stderr
         assert "hf:owner/repo:Q4_K_M" in done.stderr
-        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB="1000")
+        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB="690")
     assert done.returncode == 0, done.stderr
     assert "chosen of 3 models: hf:owner/repo/m-Q4_K_M.gguf" in done.stderr
 

@@ -12,8 +12,6 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-import psutil
-
 _KILLED: Final = -9
 """The return code after SIGKILL, which Windows does not have."""
 _CODE: Final = "import sys; sys.path.append(sys.argv[1]); from llama_worker.main import main; main()"
@@ -115,12 +113,15 @@ def settings_message(settings: EngineSettings, private: str, command: Sequence[s
 
 def kill(process: asyncio.subprocess.Process) -> None:
     """Kills the child process, and the llama-server that it may have started."""
-    with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
-        if sys.platform == "win32":  # no process groups
+    if sys.platform == "win32":  # no process groups
+        import psutil  # here, as the base install has none, and lists models
+
+        with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
             for child in psutil.Process(process.pid).children(recursive=True):
                 child.kill()
             process.kill()
-        else:
+    else:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)  # it leads a session of its own
 
 

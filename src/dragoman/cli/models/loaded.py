@@ -112,7 +112,7 @@ def ps(args: argparse.Namespace) -> int:
 
 def format_states(states: Mapping[str, Mapping[str, Any]]) -> str:
     """Returns the table of `models ps`."""
-    has_prefixes = any(state.get("prefixes") for state in states.values())
+    has_prefixes = any(_prefixes(state) != "-" for state in states.values())
     head = [
         "NAME",
         "STATE",
@@ -132,7 +132,7 @@ def format_states(states: Mapping[str, Mapping[str, Any]]) -> str:
             str(state.get("waiting", 0)),
             _expires(state),
             str(state.get("restarts", 0)),
-            *([_prefixes(state.get("prefixes"))] if has_prefixes else []),
+            *([_prefixes(state)] if has_prefixes else []),
         ]
         for name, state in states.items()
     ]
@@ -146,12 +146,10 @@ def _expires(state: Mapping[str, Any]) -> str:
     return f"{seconds} s" if seconds < 120 else f"{round(seconds / 60)} min"
 
 
-def _prefixes(value: object) -> str:
-    """Returns the saved prefixes: their number, and their size if it is reported."""
-    if not isinstance(value, dict):
-        return str(value or "-")
-    size = value.get("size_bytes")
-    return f"{value.get('count', 0)}" + (f" ({size / 1e6:.0f} MB)" if isinstance(size, int) else "")
+def _prefixes(state: Mapping[str, Any]) -> str:
+    """Returns the number and size of the saved prompt prefixes."""
+    prefixes = state.get("prefixes") or {}
+    return f"{prefixes['files']} ({prefixes['mb']} MB)" if prefixes.get("files") else "-"
 
 
 def stop(args: argparse.Namespace) -> int:
