@@ -22,6 +22,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.events import Failure
 from support.events import all_events
+from support.llama_server_program import llama_server_program
 from support.scripted_llama import PROFILE, backend
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -102,6 +103,20 @@ async def test_second_process_restores_prefix(folder: Path) -> None:
         assert second.cached_input_tokens > MIN_TOKENS
         assert second.input_tokens - second.cached_input_tokens < 60
         assert await saved_files(model, folder) == [file]
+
+
+async def test_llama_server_restores_prefix_of_its_own_only(folder: Path) -> None:
+    program = {"engine": "llama-server", "llama_server": llama_server_program()}
+    async with running() as model:
+        await ask(model, RULES, SECRET)
+        await saved_files(model, folder)
+    async with running(**program) as model:
+        assert state(model)["restored"] == 0
+        assert (await ask(model, RULES, SECRET)).cached_input_tokens == 0
+        assert len(await saved_files(model, folder)) == 2
+    async with running(**program) as model:
+        assert state(model)["restored"] == 1
+        assert (await ask(model, RULES, "Another question?")).cached_input_tokens > MIN_TOKENS
 
 
 async def test_answer_is_the_same_with_restored_prefix(folder: Path) -> None:

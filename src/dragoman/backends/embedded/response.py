@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -24,6 +24,8 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 log = logging.getLogger("dragoman.embedded")
+
+_GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
 
 
 class PreparedPrompt(msgspec.Struct, frozen=True):
@@ -96,7 +98,7 @@ class EmbeddedResponse:
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
-        unconstrained = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
+        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in _GRAMMAR_FIELDS}
         body = unconstrained if self._grammar_refused else self._prepared.body
         try:
             async with aclosing(self._run(body, admitted=admitted)) as batches:

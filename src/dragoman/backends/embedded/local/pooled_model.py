@@ -95,6 +95,7 @@ class PooledModel:
             "memory_mb": round(self.spec.needed_bytes / 1e6),
             "expires_s": expires_s,
             "restarts": engine.restarts if engine is not None else 0,
+            "hardware": str(engine.hardware or "") if engine is not None else "",
             **({"prefixes": prefixes.state()} if prefixes is not None else {}),
         }
 
@@ -107,5 +108,6 @@ NOT_LOADED: Mapping[str, object] = {
     "memory_mb": 0,
     "expires_s": None,
     "restarts": 0,
+    "hardware": "",
 }
 """The state of a model that waits for memory."""

@@ -38,7 +38,7 @@ def model_key(settings: EngineSettings) -> str:
     """
     fields = dataclasses.asdict(settings)
     used = {name: str(value) for name, value in fields.items() if name not in _WITHOUT_EFFECT}
-    return repr((_file_identity(settings.path), _engine_version(), sorted(used.items())))
+    return repr((_file_identity(settings.path), _engine_version(settings.program), sorted(used.items())))
 
 
 def _file_identity(path: Path) -> tuple[int, int, str]:
@@ -52,7 +52,11 @@ def _file_identity(path: Path) -> tuple[int, int, str]:
     return status.st_size, status.st_mtime_ns, digest.hexdigest()
 
 
-def _engine_version() -> str:
+def _engine_version(program: str) -> str:
+    """Returns the version of the package, or what changes with the llama-server program."""
+    if program:
+        status = Path(program).stat()
+        return f"{status.st_size} {status.st_mtime_ns}"
     try:
         return version("xllamacpp")
     except PackageNotFoundError:
