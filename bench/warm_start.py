@@ -81,15 +81,14 @@ class CompletionMeter:
 
 
 def ask(url: str, model: str, folder: Path) -> claude_code.Run:
-    """Runs Claude Code, with all its tools, in the folder until it ends."""
-    with tempfile.TemporaryDirectory() as home:
-        env = offline.environment(
-            Path(home), ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", **LIMITS, **claude_code.QUIET
-        )
-        command = [str(offline.claude_code()), "-p", "Say hello.", "--model", model, *FLAGS]
-        result = subprocess.run(
-            command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=7200
-        )
+    """Runs Claude Code, with all its tools, in the folder until it ends; its home is next to the folder."""
+    home = folder.parent / "claude"  # the same at each start, as it is part of the prompt
+    home.mkdir(exist_ok=True)
+    env = offline.environment(home, ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", **LIMITS, **claude_code.QUIET)
+    command = [str(offline.claude_code()), "-p", "Say hello.", "--model", model, *FLAGS]
+    result = subprocess.run(
+        command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=7200
+    )
     return claude_code.Run(
         [json.loads(line) for line in result.stdout.splitlines() if line.startswith("{")], result.stderr
     )

@@ -338,6 +338,17 @@ async def test_context_of_agent_is_restored(folder: Path) -> None:
         assert second.input_tokens - second.cached_input_tokens < 20
 
 
+async def test_common_beginning_of_changed_prefix_is_restored(folder: Path) -> None:
+    async with running() as model:
+        await ask(model, f"{RULES} Today is Monday. {OTHER_RULES}", "Hi")
+        await saved_files(model, folder)
+    async with running() as model:
+        await ask(model, "Be brief.", "Hi")
+        changed = await ask(model, f"{RULES} Today is Friday. {OTHER_RULES}", "Hi")
+        assert 200 < changed.cached_input_tokens < changed.input_tokens * 0.7
+        assert len(await saved_files(model, folder)) == 2
+
+
 async def test_short_prefix_is_not_saved(folder: Path) -> None:
     async with running() as model:
         await ask(model, RULES[: warm.MIN_TOKENS], "Hi")

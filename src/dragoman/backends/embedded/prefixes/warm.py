@@ -21,6 +21,8 @@ log = logging.getLogger("dragoman.embedded")
 
 MIN_TOKENS: Final = 512
 """A prefix with fewer new tokens is not saved."""
+_SIMILAR_SHARE: Final = 0.15
+"""llama.cpp empties a slot that has less than a tenth of a prompt."""
 _SAVES_PER_HOUR: Final = 16
 """A system text with the time in it is another one in each conversation: each would fill the disk."""
 _PARKING: Final[dict[str, Any]] = {"prompt": ".", "n_predict": 0, "cache_prompt": True}
@@ -166,25 +168,31 @@ class WarmPrefixes:
         lock = self._reading.setdefault(request.prefix, asyncio.Lock())
         async with lock:
             await self.close()  # a prefix that is just being written can be restored
-            known = await self._restore_best(request)
+            known, is_restored = await self._restore_best(request)
             if len(request.prefix) - known < MIN_CHARS or not self._may_save():
                 return
+            if not is_restored:
+                await self._park(request)
             async with aclosing(self._read(request)) as outputs:
                 async for output in outputs:
                     yield output
 
-    async def _restore_best(self, request: "_Request") -> int:
-        """Restores the saved prefix with most of the prompt; returns how many characters the engine has then."""
+    async def _restore_best(self, request: "_Request") -> tuple[int, bool]:
+        """Restores the saved prefix with most of the prompt.
+
+        Returns: how many characters the engine has then, and whether one was restored.
+        """
         known = request.slots.known(request.prompt).chars
         found = await asyncio.to_thread(self._files.best, request.prompt)
-        if found is None or found[1] < max(MIN_CHARS, known - MIN_CHARS):
-            return known
+        least = max(MIN_CHARS, known - MIN_CHARS, _SIMILAR_SHARE * len(request.prompt))
+        if found is None or found[1] < least:
+            return known, False
         saved, common = found
         await self._park(request)
         if not await self._restore(request.run, request.slots, request.slot, saved):
-            return known
+            return known, False
         await asyncio.to_thread(self._files.mark_used, saved)
-        return common
+        return common, True
 
     async def _restore(self, run: EngineRun, slots: SlotTable, slot: int, saved: SavedPrefix) -> bool:
         began_s = time.monotonic()
@@ -237,8 +245,6 @@ class WarmPrefixes:
         known = slots.known(prompt)
         if tokens - tokens * known.chars // len(prefix) < MIN_TOKENS or total >= self._context_window:
             return
-        if not prefix.startswith(slots.text(slot)):
-            await self._park(request)
         # Unknown until the end: if the client leaves, the next request reads on in this slot.
         slots.drop(slot)
         body = {"prompt": prefix, "n_predict": 0, "cache_prompt": True, "id_slot": slot}
