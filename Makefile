@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
-.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude firstuse fuzz soak clean
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -177,8 +177,12 @@ bench-small-model: $(VENV)/dev.done weights-1.5b ## forty prompts to a small mod
 accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
 	@$(BIN)/python -m bench.accuracy $(ARGS)
 
-claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model (ARGS="--record")
+claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model: a file, a web search (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)
+	@$(BIN)/python -m bench.claude_search $(ARGS)
+
+warmstart: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code started twice: first token without and with a saved prefix: minutes
+	@$(BIN)/python -m bench.warm_start $(ARGS)
 
 firstuse: $(VENV)/dev.done test-clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
 	@$(BIN)/python -m bench.first_use $(ARGS)

@@ -17,11 +17,11 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Mapping, MutableMapping
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 sys.path.insert(0, str(Path(__file__).parent.parent / "tests"))
 
@@ -37,6 +37,7 @@ from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server
 from dragoman.server.app import App
+from dragoman.server.client_watch import TAKE_BODY
 from support.recorded_backend import RecordedBackend
 
 DATA = Path(__file__).parent.parent / "tests" / "data" / "backends" / "claude_code"
@@ -44,6 +45,7 @@ MODEL = "qwen2.5-coder-1.5b"
 PROMPT = "Read the file notes.txt and say what it holds"
 NOTES = "Meet Ada at the lighthouse on Tuesday."
 FOLDER = "FOLDER"
+MESSAGES = "/v1/messages"
 OMITTED = "(left out)"
 QUIET = {
     "CLAUDE_CODE_DISABLE_NONESSENTIAL_TRAFFIC": "1",
@@ -51,7 +53,10 @@ QUIET = {
     "DISABLE_ERROR_REPORTING": "1",
     "DISABLE_TELEMETRY": "1",
 }
+FLAGS = ("--bare", "--tools", "Read", "--allowedTools", "Read")
 DEADLINE_S = 600.0
+RunSession: TypeAlias = Callable[[str, bool, bool], int]
+"""Runs a session with a model; whether it is recorded, whether a recording is replayed; returns the exit status."""
 
 
 @dataclass
@@ -85,9 +90,9 @@ class Run:
         )
         return failures + ([] if self.end().get("result") else ["there is no answer"])
 
-    def transcript(self) -> str:
+    def transcript(self, prompt: str = PROMPT) -> str:
         """Returns the run as readable text."""
-        rows = [("user", PROMPT)]
+        rows = [("user", prompt)]
         for line in self.lines:
             content = line["message"]["content"] if line["type"] in ("assistant", "user") else []
             rows += [_transcript_row(part) for part in content if isinstance(part, dict)]
@@ -119,9 +124,11 @@ class RequestRecorder:
         """The model's texts for each request, several if it was re-asked."""
 
     async def __call__(self, scope: MutableMapping[str, Any], receive: Any, send: Any) -> None:
-        """Serves one ASGI scope."""
-        if scope.get("method") != "POST":
+        """Serves one ASGI scope; requests for other purposes than a message are not recorded."""
+        if scope.get("method") != "POST" or scope["path"] != MESSAGES:
             return await self._app(scope, receive, send)
+        extensions = {name: value for name, value in scope.get("extensions", {}).items() if name != TAKE_BODY}
+        scope["extensions"] = extensions  # so that the body arrives by `receive`
         body, runs_before = bytearray(), len(self._engine.runs) if self._engine else 0
 
         async def receive_and_copy() -> Any:
@@ -138,12 +145,20 @@ class RequestRecorder:
         self.texts.append([run.text for run in self._engine.runs[runs_before:]] if self._engine else [])
 
 
-def ask(url: str, model: str, folder: Path) -> Run:
-    """Runs Claude Code in the folder until it ends."""
+def ask(url: str, model: str, folder: Path, prompt: str = PROMPT, flags: Sequence[str] = FLAGS) -> Run:
+    """Runs Claude Code in the folder until it ends.
+
+    Args:
+        url: URL of the gateway.
+        model: model that it requests.
+        folder: its working folder.
+        prompt: what it is asked.
+        flags: its tools and other options.
+    """
     with tempfile.TemporaryDirectory() as home:
         env = offline.environment(Path(home), ANTHROPIC_BASE_URL=url, ANTHROPIC_API_KEY="none", **QUIET)
-        flags = ["--bare", "--tools", "Read", "--allowedTools", "Read", "--output-format", "stream-json", "--verbose"]
-        command = [str(offline.claude_code()), "-p", PROMPT, "--model", model, *flags]
+        output = ("--output-format", "stream-json", "--verbose")
+        command = [str(offline.claude_code()), "-p", prompt, "--model", model, *flags, *output]
         result = subprocess.run(
             command, env=env, cwd=folder, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=DEADLINE_S
         )
@@ -156,21 +171,22 @@ def ask(url: str, model: str, folder: Path) -> Run:
     return run
 
 
-def serve(backend: Backend, engine: RecordingEngine | None, model: str, folder: Path) -> tuple[Run, RequestRecorder]:
+def serve(
+    gateway: Gateway, engine: RecordingEngine | None, run_agent: Callable[[str], Run]
+) -> tuple[Run, RequestRecorder]:
     """Runs a gateway, and Claude Code as its client; returns when Claude Code has ended.
 
     Args:
-        backend: its only backend.
-        engine: the backend's engine; None: the texts are not recorded.
-        model: model that Claude Code requests.
-        folder: working folder of Claude Code.
+        gateway: the gateway.
+        engine: the engine of its backend; None: the texts are not recorded.
+        run_agent: runs Claude Code with the URL of the gateway.
     """
     runs: list[Run] = []
-    recorder = RequestRecorder(App(gateway := Gateway([backend]), config := ServerConfig(port=0)), engine)
+    recorder = RequestRecorder(App(gateway, config := ServerConfig(port=0)), engine)
 
     def run_client(url: str) -> None:
         try:
-            runs.append(ask(url, model, folder))
+            runs.append(run_agent(url))
         except (OSError, subprocess.SubprocessError) as e:
             runs.append(Run(errors=str(e)))
         os.kill(os.getpid(), signal.SIGTERM)  # ends the gateway gracefully
@@ -198,6 +214,19 @@ def without_prose(value: Any) -> Any:
     return value
 
 
+def recording_head(run: Run, model: str) -> dict[str, str]:
+    """Returns the first line of a recording: how, when and of what it was made."""
+    return {
+        "how": "make claude ARGS=--record",
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "client": f"Claude Code {next(x for x in run.lines if x.get('subtype') == 'init')['claude_code_version']}",
+        "model": model,
+        "format": models.get(model).format,
+        "weights_sha256": models.get(model).sha256,
+        "engine": f"xllamacpp {version('xllamacpp')}",
+    }
+
+
 def write_recording(run: Run, recorder: RequestRecorder, model: str, folder: Path) -> None:
     """Writes the recording.
 
@@ -207,15 +236,7 @@ def write_recording(run: Run, recorder: RequestRecorder, model: str, folder: Pat
         model: name of the model.
         folder: folder whose name is replaced by `FOLDER`.
     """
-    head = {
-        "how": "make claude ARGS=--record",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "client": f"Claude Code {next(x for x in run.lines if x.get('subtype') == 'init')['claude_code_version']}",
-        "model": model,
-        "format": models.get(model).format,
-        "weights_sha256": models.get(model).sha256,
-        "engine": f"xllamacpp {version('xllamacpp')}",
-    }
+    head = recording_head(run, model)
     questions = [PROMPT, NOTES]
     answers = [
         {"asked": question, "text": texts[-1], "earlier_tries": texts[:-1]}
@@ -238,6 +259,16 @@ def recorded_backend(folder: Path) -> RecordedBackend:
         return RecordedBackend.of(path)
 
 
+def recording_backend(model: str) -> tuple[EmbeddedModel, RecordingEngine]:
+    """Returns the embedded model, and its engine, which records."""
+    embedded = EmbeddedModel.from_config(
+        EmbeddedConfig(model=model, prefix_cache_mb=0), weights.find_weights(model), _say
+    )
+    engine = RecordingEngine(embedded.engine)
+    embedded.engine = cast(LlamaProcess, engine)
+    return embedded, engine
+
+
 def run_session(model: str, record: bool, replay: bool) -> int:
     """Runs it once; returns the exit status."""
     with tempfile.TemporaryDirectory(prefix="notes-") as name:
@@ -248,11 +279,8 @@ def run_session(model: str, record: bool, replay: bool) -> int:
         if replay:
             backend = recorded_backend(folder)
         else:
-            embedded = EmbeddedModel.from_config(EmbeddedConfig(model=model), weights.find_weights(model), _say)
-            engine = RecordingEngine(embedded.engine)
-            embedded.engine = cast(LlamaProcess, engine)
-            backend = embedded
-        run, recorder = serve(backend, engine, model, folder)
+            backend, engine = recording_backend(model)
+        run, recorder = serve(Gateway([backend]), engine, lambda url: ask(url, model, folder))
         print(run.transcript().replace(str(folder), FOLDER))
         for failure in (failures := run.failures()):
             print(f"failed: {failure}")
@@ -265,20 +293,26 @@ def _say(text: str) -> None:
     print(text, file=sys.stderr, flush=True)
 
 
-def main() -> int:
-    """Runs the command, in a separate network if possible."""
-    parser = argparse.ArgumentParser(prog="python -m bench.claude_code", description=__doc__)
+def main(module: str = "bench.claude_code", doc: str | None = __doc__, run: RunSession = run_session) -> int:
+    """Runs the command, in a separate network if possible.
+
+    Args:
+        module: the module that is the command.
+        doc: its description.
+        run: runs the session.
+    """
+    parser = argparse.ArgumentParser(prog=f"python -m {module}", description=doc)
     parser.add_argument("--model", default=MODEL, help=f"a known model (default: {MODEL})")
     parser.add_argument("--record", action="store_true", help="store the exchange for the test")
     parser.add_argument("--replay", action="store_true", help="use the recording instead of the model")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     args = parser.parse_args()
     if not args.alone and (prefix := offline.separate_network()):
-        command = [*prefix, sys.executable, "-m", "bench.claude_code", *sys.argv[1:], "--alone"]
+        command = [*prefix, sys.executable, "-m", module, *sys.argv[1:], "--alone"]
         return subprocess.run(command).returncode
     if args.alone:
         offline.loopback_up()
-    return run_session(args.model, args.record, args.replay)
+    return run(args.model, args.record, args.replay)
 
 
 if __name__ == "__main__":

@@ -279,7 +279,7 @@ async def run_required(model: str, record: bool) -> Count:
 @asynccontextmanager
 async def _running(model: str) -> AsyncGenerator[tuple[EmbeddedModel, RecordingEngine], None]:
     """Runs the model; its completions are stored in the engine."""
-    config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1)
+    config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, prefix_cache_mb=0)
     backend = EmbeddedModel.from_config(config, weights.find_weights(model), _say)
     engine = RecordingEngine(backend.engine)
     backend.engine = cast(LlamaProcess, engine)

@@ -25,7 +25,7 @@ async def measure(name: str, context_window: int, slots: int) -> None:
     """Prints one row: both sizes and their ratio."""
     path = weights.find_weights(name)
     shape = gguf.shape(path)
-    config = EmbeddedConfig(model=name, context_window=context_window, max_concurrency=slots)
+    config = EmbeddedConfig(model=name, context_window=context_window, max_concurrency=slots, prefix_cache_mb=0)
     estimated = memory.needed_bytes(path.stat().st_size, shape, config)
     model = EmbeddedModel.from_config(config, path, lambda line: None)
     await model.start()

@@ -167,7 +167,7 @@ def _prompt(each: Request) -> str:
 
 
 async def _run(model: str) -> None:
-    config = EmbeddedConfig(model=model, context_window=8192, max_concurrency=1, threads=1)
+    config = EmbeddedConfig(model=model, prefix_cache_mb=0, context_window=8192, max_concurrency=1, threads=1)
     backend = EmbeddedModel.from_config(config, weights.find_weights(model), lambda _: None)
     await backend.start()
     try:

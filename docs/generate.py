@@ -8,6 +8,7 @@ import os
 import re
 import sys
 from collections import Counter
+from collections.abc import Iterator
 from functools import cache, partial
 from importlib.metadata import version
 from pathlib import Path
@@ -101,6 +102,7 @@ one format in full, `--json` either as JSON.
 COMMANDS_INTRO = """\
 The help of each command (`dragoman COMMAND --help`). Pages that describe commands:
 [configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
+[models of this machine](local-models.md) for `models`,
 [probe](probe.md), [debugging](debugging.md) for `replay` and `bundle`, [the
 library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
 [local models](local.md#trimming) for `tokens`.
@@ -108,13 +110,20 @@ library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
 """
 
 
+def with_commands(parser: argparse.ArgumentParser) -> Iterator[argparse.ArgumentParser]:
+    """Yields a parser, and then those of its commands, and of theirs."""
+    yield parser
+    for action in parser._actions:
+        for command in action.choices.values() if isinstance(action, argparse._SubParsersAction) else ():
+            yield from with_commands(command)
+
+
 def commands_page() -> str:
     """Returns the page with the help of each command."""
     os.environ["COLUMNS"] = "100"  # independent of the terminal
-    top = cli.parser()
-    (commands,) = (each for each in top._actions if isinstance(each, argparse._SubParsersAction))
-    told = {"dragoman": top} | {f"dragoman {name}": command for name, command in commands.choices.items()}
-    sections = [f"## {name}\n\n```text\n{parser.format_help().rstrip()}\n```\n" for name, parser in told.items()]
+    sections = [
+        f"## {parser.prog}\n\n```text\n{parser.format_help().rstrip()}\n```\n" for parser in with_commands(cli.parser())
+    ]
     return f"# Commands\n\n{NOTE}{COMMANDS_INTRO}" + "\n".join(sections)
 
 

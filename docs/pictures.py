@@ -84,6 +84,10 @@ PICTURES = {
         moves=True,
     ),
     "doctor": Picture(("dragoman doctor",), weights=("smollm2-135m",)),
+    "models": Picture(
+        ("dragoman models", "dragoman models show smollm2"), weights=("smollm2-135m", "qwen2.5-coder-1.5b")
+    ),
+    "init": Picture(("dragoman init --yes --no-measure",), weights=("smollm2-135m",)),
     "ask": Picture(
         ("dragoman ask 'What is the weather in Paris?' --model qwen2.5-coder-1.5b",),
         weights=("qwen2.5-coder-1.5b",),

@@ -103,7 +103,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     stored = {(each.id, each.rung): each for each in read(path)}
     pairs = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.call_count == "one")
     to_generate = [(case, rung) for case, rung in pairs if (case.id, rung) not in stored]
-    config = EmbeddedConfig(model=model, context_window=4096, max_concurrency=1, threads=threads)
+    config = EmbeddedConfig(model=model, prefix_cache_mb=0, context_window=4096, max_concurrency=1, threads=threads)
     backend = EmbeddedModel.from_config(config, weights.find_weights(model), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
@@ -166,7 +166,8 @@ def _is_allowed_by_grammar(backend: EmbeddedModel, request: Request, raw: Record
 
 def digest(body: Mapping[str, Any]) -> str:
     """Returns a short digest of the engine's input."""
-    return hashlib.sha256(json.dumps(body, sort_keys=True).encode()).hexdigest()[:16]
+    of_engine = {key: value for key, value in body.items() if key != "prefix_chars"}
+    return hashlib.sha256(json.dumps(of_engine, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _say(text: str) -> None:

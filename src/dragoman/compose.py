@@ -21,6 +21,7 @@ from dragoman.backends.embedded.local.files import find_model
 from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.shared_state import SharedState
 from dragoman.catalog import models
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
@@ -149,9 +150,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
     endpoint = McpEndpoint(servers) if servers.served() else None
 
     async def close() -> None:
-        if endpoint is not None:
-            await endpoint.close()
-        await servers.close()
+        await close_all(*([endpoint.close] if endpoint else []), servers.close)
 
     return VendorToolRunner(
         build_executors(tools, servers),

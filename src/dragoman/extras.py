@@ -52,6 +52,24 @@ def pip_install_command(prefix: str = sys.prefix) -> str:
             return "python -m ensurepip (or: uv pip install pip)"
 
 
+def replace_command(package: str, index_url: str, prefix: str = sys.prefix) -> str:
+    """Returns the command that replaces a package in the environment at `prefix` by another build of it.
+
+    Args:
+        package: the name of the package.
+        index_url: the package index with the build; empty: PyPI.
+        prefix: the environment.
+    """
+    rest = f"{package} --index-url {index_url}" if index_url else package
+    match _installer(Path(prefix)):
+        case "pipx" | "older pipx", name:
+            return f"pipx runpip {name} install --force-reinstall --no-deps {rest}"
+        case "uv", _:
+            return f"uv pip install --python {prefix} --reinstall --no-deps {rest}"
+        case _:
+            return f"pip install --force-reinstall --no-deps {rest}"
+
+
 def npm_postinstall(program: str) -> str:
     """Returns the command that replaces an npm package's stub by the real program; "" if `program` is not such a stub.
 

@@ -224,8 +224,8 @@ def _tell_ended(running: dict[int, socket.socket]) -> None:
 
 def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Gives the forked process the environment, folder and streams of a new one."""
-    for number in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
-        signal.signal(number, signal.SIG_DFL)
+    for ignored in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
+        signal.signal(ignored, signal.SIG_DFL)
     nothing = os.open(os.devnull, os.O_RDONLY)
     for number, file in enumerate([nothing, *files]):
         os.dup2(file, number)

@@ -168,7 +168,7 @@ class Gateway:
 
     def record(self, id: str) -> dict[str, Any]:
         """The log's line about the request with this `x-request-id`."""
-        return until(lambda: next((r for r in self.records() if r["id"] == id), None), f"record of {id}")
+        return until(lambda: [r for r in self.records() if r["id"] == id], f"record of {id}")[0]
 
     def client(self, **headers: str) -> httpx2.Client:
         return blocking_http_client(self.url, headers=headers)
@@ -193,6 +193,7 @@ class Gateway:
     def engine(self) -> int:
         """The process id of the embedded engine."""
         below = psutil.Process(self.process.pid).children(recursive=True)
+        engine: int
         (engine,) = (each.pid for each in below if any("llama_worker" in word for word in each.cmdline()))
         return engine
 

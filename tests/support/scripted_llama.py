@@ -20,7 +20,7 @@ def silent(_: str) -> None:
 
 def backend(profile: models.ModelProfile = PROFILE, **config: Any) -> EmbeddedModel:
     """The engine is not started; it has one thread, since several would wait for each other on a busy machine."""
-    own = EmbeddedConfig(**{"threads": 1, **config})
+    own = EmbeddedConfig(**{"threads": 1, "prefix_cache_mb": 0, **config})
     return EmbeddedModel(weights.find_weights(PROFILE.name), profile, own, silent)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import extras
-from dragoman.backends.embedded import llama_worker
+from dragoman.backends.embedded.llama_worker.library import Library
 from support.paths import ROOT
 
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
@@ -90,6 +90,28 @@ def test_install_command_matches_environment_tool(
     assert extras.pip_install_command(str(path.parent)) == for_pip
 
 
+@pytest.mark.parametrize(
+    ("file", "content", "command"),
+    [
+        ("none", "", "pip install --force-reinstall --no-deps x --index-url https://i"),
+        (
+            "venvs/dragoman/pipx_metadata.json",
+            '{"environment": "dragoman"}',
+            "pipx runpip dragoman install --force-reinstall --no-deps x --index-url https://i",
+        ),
+        ("uv-receipt.toml", "", "uv pip install --python {prefix} --reinstall --no-deps x --index-url https://i"),
+    ],
+    ids=["pip", "pipx", "uv tool"],
+)
+def test_replace_command_matches_environment_tool(file: str, content: str, command: str, tmp_path: Path) -> None:
+    path = tmp_path / file
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(content)
+    prefix = str(path.parent)
+    assert extras.replace_command("x", "https://i", prefix) == command.format(prefix=prefix)
+    assert extras.replace_command("x", "", prefix).endswith(" --no-deps x")
+
+
 def test_missing_system_library_is_reported_with_install_command(monkeypatch: pytest.MonkeyPatch) -> None:
     """The message is that of the loader in Debian's slim image (2026-11)."""
 
@@ -101,4 +123,4 @@ def test_missing_system_library_is_reported_with_install_command(monkeypatch: py
     monkeypatch.delitem(sys.modules, "xllamacpp", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Finder(), *sys.meta_path])
     with pytest.raises(ImportError, match=r"such file or directory; install it: apt-get install libgomp1 \(or: dnf"):
-        llama_worker._load({}, "", "")
+        Library({}, ("", 0), "")

@@ -69,6 +69,8 @@ class Provider(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Whether its streams conform to its API, so that they are passed through to clients of that API."""
     tool_choice: tuple[ChoiceForm, ...] = ()
     """The forms of `tool_choice` that it supports."""
+    none_leaves_calls: bool = False
+    """Whether it still shows the model its tools with `tool_choice` `none`, and leaves calls in the text."""
     reasoning_field: Literal["reasoning_content", "reasoning", ""] = ""
     """The field for past reasoning in Chat Completions; empty: as the API has it."""
     constrain: tuple[str, ...] = ()

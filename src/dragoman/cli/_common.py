@@ -62,11 +62,12 @@ def add_claude_flag(group: "argparse._ActionsContainer", use: str) -> None:
     group.add_argument("--claude-cli", action="store_true", default=None, help=use)
 
 
-def add_gateway_flag(group: "argparse._ActionsContainer") -> None:
+def add_gateway_flag(group: "argparse._ActionsContainer", default: str | None = None) -> None:
     """Adds `--gateway`, for a running gateway."""
     group.add_argument(
         "--gateway",
         metavar="URL",
+        default=default,
         help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
         "is set, its first key is sent",
     )
@@ -82,12 +83,13 @@ def add_api_key_flag(group: "argparse._ActionsContainer", server: str) -> None:
     )
 
 
-def add_config_flag(command: "argparse._ActionsContainer", more: str = "") -> None:
+def add_config_flag(command: "argparse._ActionsContainer", more: str = "", default: str | None = None) -> None:
     """Adds `--config`, the path of the settings file; `more` is part of the help."""
     command.add_argument(
         "--config",
         type=Path,
         metavar="FILE",
+        default=default,
         help=f"settings file{more} (default: $DRAGOMAN_CONFIG, else ~/.config/dragoman/config.toml)",
     )
 

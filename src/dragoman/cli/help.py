@@ -20,11 +20,16 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command = commands.add_parser(
         "help", help="show the help of a command", description="Show the help of a command.", epilog=_EXAMPLES
     )
-    command.add_argument("topic", nargs="?", metavar="COMMAND", help="command to describe (default: list all commands)")
+    command.add_argument(
+        "topic",
+        nargs="*",
+        metavar="COMMAND",
+        help="command, or its own command: models ps (default: list all)",
+    )
     command.set_defaults(run=run)
 
 
 def run(args: argparse.Namespace) -> int:
     """Prints the help, and exits with status 0; with 2 if there is no such command."""
-    cli.parser().parse_args([args.topic, "--help"] if args.topic else ["--help"])
+    cli.parser().parse_args([*args.topic, "--help"])
     return 0

@@ -91,6 +91,8 @@ class VendorBlockStart(Event, frozen=True):
     """The part so far."""
     steps: tuple[str, ...] = ()
     """Last part of the names of events about its beginning, such as `in_progress`."""
+    arguments: JsonText = ""
+    """Arguments of a call that are not in the part yet, in APIs that send them in events of their own."""
 
 
 class Detail(Event, frozen=True):

@@ -19,6 +19,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.catalog import tokenizers
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
@@ -37,8 +38,9 @@ from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_re
 from dragoman.gateway.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
+from dragoman.gateway.vendor_tools.listings import Listings, offers_tools
 from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
-from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, declared_servers, offers_tools
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
@@ -124,11 +126,11 @@ class Gateway:
         self._router.check_aliases()
 
     async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store."""
-        for backend in self._backends:
-            await backend.close()
-        await self._vendor_tools.close()
-        self.response_store.close()
+        """Closes every backend, the vendor tools, and the response store. Raises `ExceptionGroup` after all of them."""
+        try:
+            await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
+        finally:
+            self.response_store.close()
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""

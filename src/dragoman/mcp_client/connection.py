@@ -5,17 +5,22 @@ asks a server for 2026-07-28 and, if the server is older, begins again with the 
 """
 
 import asyncio
+import errno
 import logging
 import os
+import shutil
+import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.mcp_client.config import McpServerConfig, request_headers
 from dragoman.mcp_client.limits import limit_response
 from dragoman.mcp_client.program_output import ProgramErrors
+from dragoman.process_reaper.reaper import Reaper
 
 if TYPE_CHECKING:
     from mcp import Client
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("dragoman.mcp_client")
 
+_WORKER: Final = Path(__file__).with_name("program_worker.py")
 _RESUBSCRIBE_S: Final = 1.0
 """Time between the loss of a subscription and the next; it doubles with each that fails."""
 _MAX_RESUBSCRIBE_S: Final = 60.0
@@ -176,13 +182,16 @@ class Connection:
         return True
 
 
-def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str]) -> Connection:
+def new_connection(
+    name: str, config: McpServerConfig, environ: Mapping[str, str], reaper: Reaper | None = None
+) -> Connection:
     """Returns a connection that is not open yet.
 
     Args:
         name: The name of the server.
         config: Its settings.
         environ: The environment variables.
+        reaper: Ends the server's program if the gateway exits without closing the connection; None: nothing does.
     """
     from mcp import Client
     from mcp.types import Implementation, ToolListChangedNotification
@@ -197,7 +206,7 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
 
     @asynccontextmanager
     async def transport() -> "AsyncIterator[TransportStreams]":
-        async with _transport(connection, config, environ) as (received, sent):
+        async with _transport(connection, config, environ, reaper) as (received, sent):
             yield _Received(received, connection, closed.set), sent
 
     client = Client(
@@ -210,9 +219,31 @@ def new_connection(name: str, config: McpServerConfig, environ: Mapping[str, str
     return connection
 
 
+def _require_program(program: str, cwd: str, path: str) -> None:
+    """Raises `FileNotFoundError` if there is no such program."""
+    found = shutil.which(os.path.join(cwd, program) if os.path.dirname(program) else program, path=path)
+    if found is None:
+        raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), program)
+
+
+@asynccontextmanager
+async def _watched(errors: ProgramErrors, reaper: Reaper | None) -> AsyncIterator[None]:
+    """Has the program ended if the gateway exits while the body runs."""
+    pid = 0 if reaper is None else await asyncio.wrap_future(errors.pid)
+    if reaper is None or not pid:
+        yield
+        return
+    await reaper.start()
+    reaper.watch_group(pid)
+    try:
+        yield
+    finally:
+        reaper.forget_group(pid)
+
+
 @asynccontextmanager
 async def _transport(
-    connection: Connection, config: McpServerConfig, environ: Mapping[str, str]
+    connection: Connection, config: McpServerConfig, environ: Mapping[str, str], reaper: Reaper | None
 ) -> "AsyncIterator[TransportStreams]":
     if config.command:
         from mcp import StdioServerParameters
@@ -220,13 +251,17 @@ async def _transport(
 
         variables = {name: environ[name] for name in config.env}
         program, *arguments = config.command
-        parameters = StdioServerParameters(
-            command=os.path.expanduser(program), args=arguments, env=variables, cwd=config.cwd or None
-        )
-        with connection.errors.opened() as errors:
+        command = [os.path.expanduser(program), *arguments]
+        is_watched = reaper is not None and sys.platform != "win32"  # there the SDK uses job objects, which end with us
+        if is_watched:
+            _require_program(command[0], config.cwd, variables.get("PATH", environ.get("PATH", os.defpath)))
+            command = [sys.executable, "-I", "-S", str(_WORKER), *command]
+        parameters = StdioServerParameters(command=command[0], args=command[1:], env=variables, cwd=config.cwd or None)
+        with connection.errors.opened(has_pid=is_watched) as errors:
             async with stdio_client(parameters, errlog=errors) as streams:
                 errors.close()
-                yield streams
+                async with _watched(connection.errors, reaper if is_watched else None):
+                    yield streams
         return
     import httpx2
     from mcp.client.streamable_http import streamable_http_client

@@ -1,12 +1,13 @@
 """All MCP servers of a gateway: those of the settings, by name."""
 
-import asyncio
 import os
 from collections.abc import Mapping
 
+from dragoman.closing import close_all
 from dragoman.core.errors import ConfigError, nearest, quote
 from dragoman.mcp_client.config import McpServerConfig, check_name
 from dragoman.mcp_client.server import McpServer
+from dragoman.process_reaper.reaper import Reaper
 
 
 class McpServers:
@@ -22,7 +23,8 @@ class McpServers:
         """
         for name in configs:
             check_name(name)
-        self.by_name = {name: McpServer(name, config, environ) for name, config in configs.items()}
+        self._reaper = Reaper()
+        self.by_name = {name: McpServer(name, config, environ, self._reaper) for name, config in configs.items()}
 
     def find(self, use: str, where: str) -> tuple[McpServer, str]:
         """Returns the server and the name of the tool that a setting `mcp:NAME/TOOL` names.
@@ -51,5 +53,12 @@ class McpServers:
         return [value for server in self.by_name.values() for value in server.secret_values()]
 
     async def close(self) -> None:
-        """Ends all servers."""
-        await asyncio.gather(*(server.close() for server in self.by_name.values()), return_exceptions=True)
+        """Ends all servers.
+
+        Raises:
+            ExceptionGroup: Some could not be ended.
+        """
+        try:
+            await close_all(*(server.close for server in self.by_name.values()))
+        finally:
+            await self._reaper.close()

@@ -21,6 +21,7 @@ from dragoman.extras import install_command, missing_extras
 from dragoman.mcp_client.config import McpServerConfig, check_server, request_headers, url_secrets
 from dragoman.mcp_client.connection import Connection, new_connection
 from dragoman.mcp_client.result import McpResult, McpServerError, read_result, select_tools
+from dragoman.process_reaper.reaper import Reaper
 from dragoman.redaction.redact import Redactor
 from dragoman.vendor_tools.remote import RemoteTool
 
@@ -60,11 +61,18 @@ class _SessionEndedError(McpServerError):
 class McpServer:
     """A server of the settings, or one that a client named."""
 
-    def __init__(self, name: str, config: McpServerConfig, environ: Mapping[str, str] = os.environ) -> None:
+    def __init__(
+        self,
+        name: str,
+        config: McpServerConfig,
+        environ: Mapping[str, str] = os.environ,
+        reaper: Reaper | None = None,
+    ) -> None:
         """Args:
         name: The name of the server, for messages.
         config: Its settings.
         environ: The environment variables, for `env` and `headers_env`.
+        reaper: Ends its program if the gateway is killed; None: nothing does.
 
         Raises:
             ConfigError: The extra `tools` is not installed, or a setting is wrong.
@@ -73,7 +81,7 @@ class McpServer:
             raise ConfigError(f"MCP servers need more than is installed: {install_command('tools')}")
         check_server(name, config, environ)
         self.name, self.config = name, config
-        self._environ = environ
+        self._environ, self._reaper = environ, reaper
         self._redactor = Redactor(self.secret_values())
         self._connection: Connection | None = None
         self._retired: list[Connection] = []
@@ -217,7 +225,7 @@ class McpServer:
 
     async def _start(self) -> Connection:
         self._retire(self._connection)
-        connection = new_connection(self.name, self.config, self._environ)
+        connection = new_connection(self.name, self.config, self._environ, self._reaper)
         try:
             async with asyncio.timeout(self.config.timeout_s):
                 await connection.open()

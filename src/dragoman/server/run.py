@@ -7,6 +7,7 @@ itself.
 
 import asyncio
 import contextlib
+import logging
 import signal
 import socket
 import sys
@@ -28,6 +29,8 @@ try:
     from dragoman.server import protocol
 except ImportError as e:
     raise ConfigError(f"the gateway needs the server extra: {extras.install_command('server')}") from e
+
+log = logging.getLogger("dragoman.server")
 
 Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
@@ -208,9 +211,13 @@ async def _close(gateway: Gateway, server: Server) -> None:
     """Breaks off running responses, and closes the backends."""
     for task in (answers := set(server.server_state.tasks)):
         task.cancel()
-    await gateway.close()
-    if answers:
-        await asyncio.wait(answers, timeout=LAST_EVENT_S)
+    try:
+        await gateway.close()
+    except ExceptionGroup:  # an error at the start must reach the caller
+        log.exception("bug: not everything could be closed")
+    finally:
+        if answers:
+            await asyncio.wait(answers, timeout=LAST_EVENT_S)
 
 
 async def _listen(server: Server, listener: socket.socket, announce: Callable[[str], None]) -> None:

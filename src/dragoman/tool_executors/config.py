@@ -91,10 +91,20 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_result_chars: Annotated[int, setting("Maximum characters of a result, for the model.", ge=100)] = 20_000
     max_concurrent_calls: Annotated[int, setting("Maximum calls of one reply that run at once.", ge=1, le=100)] = 4
     max_tokens: Annotated[
-        int, setting("Tokens of all rounds, prompts included, after which no round begins; 0: no limit.", ge=0)
+        int,
+        setting(
+            "Tokens of all rounds, prompts included, after which no round begins; estimated where the backend reports "
+            "none; 0: no limit.",
+            ge=0,
+        ),
     ] = 1_000_000
     max_cost_usd: Annotated[
-        float, setting("Cost of all rounds, in US dollars, after which no round begins; 0: no limit.", ge=0)
+        float,
+        setting(
+            "Cost of all rounds, in US dollars, after which no round begins, if the backend reports costs (the Claude "
+            "Code CLI does); 0: no limit.",
+            ge=0,
+        ),
     ] = 0.0
     search_above: Annotated[
         int,

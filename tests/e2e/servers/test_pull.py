@@ -12,6 +12,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.weights import checksums
 from dragoman.catalog import models
 from dragoman.cli import pull
+from dragoman.cli.pull.progress_bar import ProgressBar
 from dragoman.core.errors import ConfigError, UpstreamError
 
 
@@ -96,7 +97,7 @@ def last_drawn(out: Terminal) -> list[str]:
 
 def test_progress_bar_shows_size_speed_and_time_left_on_terminal() -> None:
     out, clock = Terminal(), Clock()
-    bar = pull.ProgressBar(out, clock)
+    bar = ProgressBar(out, clock)
     for second in range(3):
         clock.now = float(second)
         bar(second * 1_000_000, 4_000_000, f"part {second + 1} of 4")
@@ -109,7 +110,7 @@ def test_progress_bar_shows_size_speed_and_time_left_on_terminal() -> None:
 
 def test_progress_bar_prints_line_per_part_and_tenth_without_terminal() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.ProgressBar(out, clock)
+    bar = ProgressBar(out, clock)
     for percent in range(0, 40, 2):
         bar(percent * 10_000_000, 1_000_000_000, f"part {percent // 30 + 1} of 4")
         clock.now += 1.0
@@ -126,7 +127,7 @@ def test_progress_bar_prints_line_per_part_and_tenth_without_terminal() -> None:
 
 def test_progress_bar_without_terminal_ends_each_step_at_100_percent() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.ProgressBar(out, clock)
+    bar = ProgressBar(out, clock)
     for what in ("downloading", "checking"):
         for percent in (0, 1, 50, 74, 100, 100):
             clock.now += 0.1
@@ -138,7 +139,7 @@ def test_progress_bar_without_terminal_ends_each_step_at_100_percent() -> None:
 
 def test_progress_bar_has_one_line_per_step_on_terminal() -> None:
     out = Terminal()
-    bar = pull.ProgressBar(out, Clock())
+    bar = ProgressBar(out, Clock())
     bar(74, 100, "downloading")
     bar(1, 100, "checking")
     bar.close()
@@ -161,7 +162,7 @@ def test_ctrl_c_during_pull_prints_command_to_continue(
 
 def test_resumed_pull_speed_counts_only_new_bytes() -> None:
     out, clock = io.StringIO(), Clock()
-    bar = pull.ProgressBar(out, clock)
+    bar = ProgressBar(out, clock)
     bar(3_000_000, 4_000_000, "part 4 of 5")
     clock.now = 2.0
     bar(4_000_000, 4_000_000, "part 4 of 5")

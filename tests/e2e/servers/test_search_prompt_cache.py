@@ -1,150 +1,25 @@
-"""Prompt cache of a real llama.cpp server over 20 turns of a conversation that finds its tools among 200.
+"""Prompt cache of a real llama.cpp server over 20 turns of a conversation that finds its tools among 200."""
 
-The client writes the model's turns, so that they find and call the right tools; the server reads each prompt, and
-reports how many of its tokens were cached. The first prompt does not count. In native mode the server gets found tools
-in front of the conversation, which it reads again: that mode has a smaller share.
-"""
-
-import json
-from collections.abc import Callable, Iterator
-from typing import Any, Final, TypeAlias
+from collections.abc import Iterator
 
 import pytest
+from bench import search_cache
 
-from dragoman import dialects
-from support.gateway import Gateway, running
-from support.servers.real import Real, llama
+from support.gateway import Gateway
 
 pytestmark = [pytest.mark.model, pytest.mark.every]
 
-COUNT: Final = 200
-TURNS: Final = 20
-MIN_SHARE: Final = 0.95
-PATIENCE_S: Final = 300.0
-"""Timeout of a response; the first prompt has some thousand tokens."""
-CONTEXT: Final = 8192
-"""Tokens, the most that the model reads."""
-SCHEMA: Final = {"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}
-NAMES: Final = [f"report_{n}" for n in range(COUNT)]
-FOUND: Final = (7, 90, 150, 42)
-"""Tools that the conversation finds, one every five turns."""
-Made: TypeAlias = list[dict[str, Any]]
+MIN_SHARE = 0.95
 
 
-def about(name: str) -> str:
-    return f"Returns {name.replace('_', ' ')}."
+@pytest.fixture(scope="module", params=search_cache.MODES)
+def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, str]]:
+    """A gateway in front of the server, and the name of its model."""
+    with search_cache.gateway(tmp_path_factory.mktemp("home"), request.param) as started:
+        yield started
 
 
-def name_of(turn: int) -> str:
-    """The tool that this turn calls."""
-    return NAMES[FOUND[turn * len(FOUND) // TURNS]]
-
-
-def finds(turn: int) -> bool:
-    """Whether this turn is the first one that calls its tool."""
-    return turn == 0 or name_of(turn) != name_of(turn - 1)
-
-
-def messages_turn(turn: int) -> Made:
-    """As Claude Code writes it: a search of the client, whose result refers to a tool."""
-    name, made = name_of(turn), Made()
-
-    def called(id: str, tool: str, arguments: dict[str, str], result: object) -> None:
-        use = {"type": "tool_use", "id": id, "name": tool, "input": arguments}
-        made.append({"role": "assistant", "content": [use]})
-        made.append({"role": "user", "content": [{"type": "tool_result", "tool_use_id": id, "content": result}]})
-
-    if finds(turn):
-        reference = {"type": "tool_reference", "tool_name": name}
-        called(f"s{turn}", "ToolSearch", {"query": f"select:{name}"}, [reference])
-    called(f"c{turn}", name, {"city": "Bern"}, "fine")
-    return made
-
-
-def messages_tools(turns: int) -> Made:
-    """The search, and the tools found so far."""
-    search = {"name": "ToolSearch", "description": f"Finds tools: {', '.join(NAMES)}", "input_schema": SCHEMA}
-    found = dict.fromkeys(name_of(turn) for turn in range(turns))
-    shown = ({"name": n, "description": about(n), "input_schema": SCHEMA, "defer_loading": True} for n in found)
-    return [*shown, search]
-
-
-def function(name: str) -> dict[str, Any]:
-    return {"type": "function", "name": name, "description": about(name), "parameters": SCHEMA}
-
-
-def responses_turn(turn: int) -> Made:
-    """Items of a search that the gateway ran, and those of a call."""
-    name, made = name_of(turn), Made()
-    if finds(turn):
-        search = {"execution": "server", "call_id": None, "status": "completed"}
-        made.append({"type": "tool_search_call", "arguments": {"query": name}, **search})
-        made.append({"type": "tool_search_output", "tools": [{**function(name), "defer_loading": True}], **search})
-    made.append({"type": "function_call", "call_id": f"c{turn}", "name": name, "arguments": '{"city": "Bern"}'})
-    made.append({"type": "function_call_output", "call_id": f"c{turn}", "output": "fine"})
-    return made
-
-
-def responses_tools(turns: int) -> Made:
-    return [{"type": "tool_search"}, *({**function(name), "defer_loading": True} for name in NAMES)]
-
-
-def chat_turn(turn: int) -> Made:
-    call = {"id": f"c{turn}", "type": "function", "function": {"name": name_of(turn), "arguments": '{"city": "Bern"}'}}
-    return [
-        {"role": "assistant", "content": None, "tool_calls": [call]},
-        {"role": "tool", "tool_call_id": f"c{turn}", "content": "fine"},
-    ]
-
-
-def chat_tools(turns: int) -> Made:
-    """All tools, from a client that knows no search."""
-    return [
-        {"type": "function", "function": {k: v for k, v in function(name).items() if k != "type"}} for name in NAMES
-    ]
-
-
-KINDS: Final[dict[str, tuple[Callable[[int], Made], Callable[[int], Made]]]] = {
-    "anthropic_messages": (messages_turn, messages_tools),
-    "openai_responses": (responses_turn, responses_tools),
-    "openai_chat": (chat_turn, chat_tools),
-}
-
-
-@pytest.fixture(scope="module")
-def served(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Gateway, Real]]:
-    home = tmp_path_factory.mktemp("home")
-    with llama("parse", CONTEXT) as behind:
-        config = home / "config.toml"
-        settings = {"url": behind.url, "tool_mode": "parse", "call_format": "hermes", "models": [behind.model]}
-        lines = (f"{name} = {json.dumps(value)}\n" for name, value in settings.items())
-        config.write_text(f"[tools]\nsearch_above = 50\n[upstreams.behind]\n{''.join(lines)}")
-        with running(home, "--config", str(config)) as gateway:
-            yield gateway, behind
-
-
-@pytest.mark.parametrize("api", KINDS)
-def test_prompt_cache_holds_while_tools_are_found(api: str, served: tuple[Gateway, Real]) -> None:
-    gateway, behind = served
-    play, tools = KINDS[api]
-    history: Made = [{"role": "user", "content": f"Compare the reports ({api})."}]
-    counts: list[tuple[int, int]] = []
-    field = "input" if api == "openai_responses" else "messages"
-    limit = "max_output_tokens" if api == "openai_responses" else "max_tokens"
-    for turn in range(TURNS + 1):
-        body = {"model": behind.model, field: history, "tools": tools(turn), limit: 1, "temperature": 0}
-        with gateway.client() as client:
-            reply = client.post(dialects.get(api).path, json=body, timeout=PATIENCE_S)
-        assert reply.status_code == 200, reply.text
-        counts.append(tokens(reply.json()["usage"]))
-        history += play(turn) if turn < TURNS else []
-    cached, read = (sum(column) for column in zip(*counts[1:], strict=True))
-    assert cached / read >= MIN_SHARE, counts
-
-
-def tokens(usage: dict[str, Any]) -> tuple[int, int]:
-    """Cached tokens, and all tokens of the prompt."""
-    if "cache_read_input_tokens" in usage:
-        return usage["cache_read_input_tokens"], usage["cache_read_input_tokens"] + usage["input_tokens"]
-    details = usage.get("prompt_tokens_details") or usage["input_tokens_details"]
-    return details["cached_tokens"], usage.get("prompt_tokens") or usage["input_tokens"]
+@pytest.mark.parametrize("api", search_cache.KINDS)
+def test_prompt_cache_holds_while_tools_are_found(api: str, served: tuple[Gateway, str]) -> None:
+    turns = search_cache.conversation(api, *served)
+    assert search_cache.share(turns) >= MIN_SHARE, turns

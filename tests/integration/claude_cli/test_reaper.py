@@ -21,7 +21,7 @@ KILLED_AT = {
 GATEWAY = """
 import asyncio, os, signal, sys, tempfile
 from dragoman.backends.claude_cli import process
-from dragoman.backends.claude_cli.reaper import Reaper
+from dragoman.process_reaper.reaper import Reaper
 
 def die(*_, **__):
     os.kill(os.getpid(), signal.SIGKILL)

@@ -24,7 +24,8 @@ from dragoman.backends.probe.report import Recommendation
 from dragoman.catalog import models as model_catalog
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.gateway import format_duration, port_finding
-from dragoman.cli.doctor.metrics_client import Calls, gateway_url
+from dragoman.cli.doctor.gateway_client import gateway_url
+from dragoman.cli.doctor.metrics_client import Calls
 from dragoman.cli.doctor.report import format_report
 from dragoman.config import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
@@ -33,6 +34,7 @@ from dragoman.guard.policy import GuardPolicy
 from support.base_environment import dragoman
 from support.fake_upstream import server, whole
 from support.gateway import CHAT, environment, run, running
+from support.llama_server_program import llama_server_program
 from support.scripted_backend import Scripted, Served, in_thread, plain, served
 
 Told = Mapping[str, Mapping[str, Any]]
@@ -465,6 +467,29 @@ def test_missing_weights_without_auto_download_are_a_problem(tmp_path: Path) -> 
     assert status == 1
     assert told["weights"]["text"] == "the weights of smollm2-135m are not on this machine"
     assert told["weights"]["fix"] == "dragoman pull smollm2-135m"
+
+
+def test_hardware_of_the_embedded_engine_is_reported(tmp_path: Path) -> None:
+    threads = {"DRAGOMAN_EMBEDDED_THREADS": "2"}
+    _, told = doctor(tmp_path, **threads)
+    assert "CPU only, 2 threads" in told["hardware"]["text"] or " free" in told["hardware"]["text"]
+    own = {"DRAGOMAN_EMBEDDED_ENGINE": "llama-server", "DRAGOMAN_EMBEDDED_LLAMA_SERVER": "/none"}
+    status, told = doctor(tmp_path, **own)
+    assert status == 1
+    assert told["hardware"]["text"].startswith("expected an executable program, got '/none'")
+    own["DRAGOMAN_EMBEDDED_LLAMA_SERVER"] = llama_server_program()
+    _, told = doctor(tmp_path, **own, **threads)
+    assert told["hardware"]["verdict"] in ("ok", "note")
+
+
+def test_llama_server_that_does_not_start_is_reported(tmp_path: Path) -> None:
+    program = tmp_path / "llama-server"
+    program.write_text("#!/bin/sh\necho 'libcudart.so.12: cannot open' >&2\nexit 127\n")
+    program.chmod(0o700)
+    own = {"DRAGOMAN_EMBEDDED_ENGINE": "llama-server", "DRAGOMAN_EMBEDDED_LLAMA_SERVER": str(program)}
+    _, told = doctor(tmp_path, **own)
+    assert told["hardware"]["verdict"] == "no"
+    assert told["hardware"]["text"] == "the embedded engine could not be started: libcudart.so.12: cannot open"
 
 
 def test_invalid_settings_do_not_stop_other_checks(tmp_path: Path) -> None:

@@ -185,7 +185,7 @@ def test_model_list_as_json_has_all_models(capsys: pytest.CaptureFixture[str]) -
     assert [row["name"] for row in json.loads(capsys.readouterr().out)] == [model.name for model in models.models()]
 
 
-@pytest.mark.parametrize("line", ["serve --all", "serve --json", "pull --json"])
+@pytest.mark.parametrize("line", ["serve --all", "serve --json"])
 def test_option_without_the_one_that_it_belongs_to_is_rejected(line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(line.split()) == 2
     assert " to --" in capsys.readouterr().err

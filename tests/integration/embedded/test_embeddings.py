@@ -1,6 +1,7 @@
 """Embeddings and ranks by the embedded engine, through a real gateway (`support.small_models`)."""
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import pytest
 
 from dragoman.backends.embedded import weights
 from support.gateway import CHAT, SMALL, Gateway, running
+from support.llama_server_program import llama_server_program
 from support.small_models import MEAN, RANK, write_pooling_model
 
 pytestmark = [pytest.mark.model, pytest.mark.serve]
@@ -19,10 +21,10 @@ LENGTH = 576
 """Of SmolLM2's embeddings."""
 
 
-def gateway_of(folder: Path, name: str, pooling: int) -> Iterator[Gateway]:
+def gateway_of(folder: Path, name: str, pooling: int, **more: str) -> Iterator[Gateway]:
     model = folder / f"{name}.gguf"
     write_pooling_model(model, weights.find_weights("smollm2-135m"), pooling)
-    settings = {**SMALL, "embedded.context_window": 256, "embedded.model": str(model)}
+    settings = {**SMALL, "embedded.context_window": 256, "embedded.model": str(model), **more}
     with running(folder, settings=settings) as gateway:
         yield gateway
     model.unlink()
@@ -86,3 +88,17 @@ def test_documents_are_ranked(ranking: Gateway) -> None:
     results = answer.json()["results"]
     assert sorted(result["index"] for result in results) == [0, 1]
     assert results[0]["relevance_score"] >= results[1]["relevance_score"]
+
+
+@pytest.mark.parametrize(("name", "pooling"), [("mean", MEAN), ("rank", RANK)])
+def test_llama_server_embeds_and_ranks(name: str, pooling: int, tmp_path: Path) -> None:
+    own = {"embedded.engine": "llama-server", "embedded.llama_server": llama_server_program()}
+    with contextmanager(gateway_of)(tmp_path, name, pooling, **own) as gateway:
+        if pooling == RANK:
+            answer = gateway.post(RERANK, {"model": "rank", "query": "cats", "documents": ["dogs", "cats"]})
+            assert len(answer.json()["results"]) == 2
+            return
+        answer = gateway.post(EMBEDDINGS, {"model": "mean", "input": "hello"})
+        assert len(answer.json()["data"][0]["embedding"]) == LENGTH
+        long = gateway.post(EMBEDDINGS, {"model": "mean", "input": "word " * 300})
+        assert "at most 256 tokens" in refused(long)["message"]

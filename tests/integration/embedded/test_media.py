@@ -20,6 +20,7 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError, RequestError
 from support.color_projector import write_projector
 from support.events import all_events
+from support.llama_server_program import llama_server_program
 from support.scripted_llama import PROFILE, backend
 
 pytestmark = [pytest.mark.model, pytest.mark.asyncio(loop_scope="module")]
@@ -79,6 +80,17 @@ async def test_the_model_sees_the_image(seeing: EmbeddedModel, color: str) -> No
     assert not any(other in text for other in COLORS if other != color)
     assert not warnings
     assert usage.output_tokens
+
+
+async def test_llama_server_sees_the_image(projector: Path) -> None:
+    own = {"engine": "llama-server", "llama_server": llama_server_program(), "gpu_layers": 0}
+    embedded = backend(context_window=1024, max_concurrency=1, projector=str(projector), **own)
+    await embedded.start()
+    shown = image(png(COLORS["green"]))
+    text, warnings, _ = await ask(embedded, question(v.Text("The word is"), shown, v.Text("Repeat the word.")))
+    await embedded.close()
+    assert "green" in text
+    assert not warnings
 
 
 async def test_images_stay_where_they_were(seeing: EmbeddedModel) -> None:

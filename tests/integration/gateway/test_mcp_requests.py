@@ -88,11 +88,24 @@ async def test_tools_are_listed_and_called(stream: bool) -> None:
     if stream:
         assert [name for name in names if ".mcp_" in name] == [
             *("response.mcp_list_tools.in_progress", "response.mcp_list_tools.completed"),
-            *("response.mcp_call.in_progress", "response.mcp_call.completed"),
+            *("response.mcp_call.in_progress", "response.mcp_call_arguments.delta", "response.mcp_call_arguments.done"),
+            "response.mcp_call.completed",
         ]
     assert "books__add" in {tool.name for tool in asked[0].tools}
     assert {tool.kind for tool in asked[0].tools} == {"function"}
     assert read(asked[1]) == read(asked[2]) == "5"
+
+
+async def test_arguments_of_a_call_are_streamed_as_events() -> None:
+    async with client(ADD, ANSWER, asked=[]) as http:
+        events = await whole(http, "openai_responses", body("openai_responses", True, tools=[BOOKS]))
+    opened, done = [event for event in events if event.get("item", {}).get("type") == "mcp_call"]
+    delta, end = [event for event in events if event["type"].startswith("response.mcp_call_arguments.")]
+    assert opened["item"]["arguments"] == ""
+    assert delta["delta"] == end["arguments"] == done["item"]["arguments"]
+    assert json.loads(end["arguments"]) == {"a": 2, "b": 3}
+    places = {(event["item_id"], event["output_index"]) for event in (delta, end)}
+    assert places == {(opened["item"]["id"], opened["output_index"])}
 
 
 async def test_server_of_an_allowed_host() -> None:
@@ -261,12 +274,41 @@ async def test_read_only_tools_need_no_approval() -> None:
     assert [item["type"] for item in output] == ["mcp_list_tools", "mcp_call", "mcp_approval_request"]
 
 
+UNREACHABLE: dict[str, Any] = {**BOOKS, "server_url": "http://127.0.0.1:9/mcp"}
+NO_TOOLS: dict[str, Any] = {**BOOKS, "allowed_tools": ["subtract"]}
+READ: dict[str, Any] = {"type": "function", "name": "read", "parameters": FUNCTION, "strict": False}
+
+
 async def test_server_that_cannot_be_asked() -> None:
-    asked: list[v.Request] = []
-    async with client(ANSWER, asked=asked, hosts=("127.0.0.1",)) as http:
-        declared = {**BOOKS, "server_url": "http://127.0.0.1:9/mcp"}
-        (listing, message), _ = await items(http, False, tools=[declared])
+    async with client(ANSWER, asked=[], hosts=("127.0.0.1",)) as http:
+        (listing, message), _ = await items(http, False, tools=[UNREACHABLE, READ])
     assert "the MCP server books could not be started" in listing["error"]
+    assert message["content"][0]["text"] == "Done."
+
+
+@each_stream
+@pytest.mark.parametrize(
+    ("fields", "status", "problem"),
+    [
+        ({"tools": [UNREACHABLE]}, 503, "the MCP server books could not be started"),
+        ({"tools": [NO_TOOLS]}, 400, "the MCP server 'books' lists no tool that the request allows"),
+        ({"tools": [NO_TOOLS, READ], "tool_choice": {"type": "mcp", "server_label": "books"}}, 400, "lists no tool"),
+    ],
+    ids=["unreachable", "no tools", "required"],
+)
+async def test_request_without_tools_is_refused(
+    stream: bool, fields: dict[str, Any], status: int, problem: str
+) -> None:
+    asked: list[v.Request] = []
+    async with client(asked=asked, hosts=("127.0.0.1",)) as http:
+        answer = await http.post("/v1/responses", json=body("openai_responses", stream, **fields))
+    assert (answer.status_code, asked) == (status, [])
+    assert problem in answer.json()["error"]["message"]
+
+
+async def test_request_that_forbids_calls_needs_no_tools() -> None:
+    async with client(ANSWER, asked=[]) as http:
+        (_, message), _ = await items(http, False, tools=[NO_TOOLS], tool_choice="none")
     assert message["content"][0]["text"] == "Done."
 
 

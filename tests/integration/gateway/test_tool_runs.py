@@ -168,14 +168,18 @@ async def test_all_calls_end_if_client_leaves() -> None:
     assert sorted(searcher.ended) == ["a", "b", "c"]
 
 
-def counting(usage: v.Usage) -> Script:
-    """A model that always searches, with this usage of each round."""
+def counting(*usages: v.Usage) -> Script:
+    """A model that always searches; it reports these usages in turn, the last one always, or none."""
+    rounds = 0
 
     async def script(backend: Scripted, request: v.Request) -> AsyncGenerator[AnyEvent, None]:
+        nonlocal rounds
         yield Start("", "", 0)
         for event in searches("a"):
             yield event
-        yield UsageUpdate(usage)
+        if usages:
+            yield UsageUpdate(usages[min(rounds, len(usages) - 1)])
+        rounds += 1
         yield Finish("stop")
 
     return script
@@ -196,6 +200,33 @@ async def test_tokens_and_cost_of_rounds_are_limited(limits: dict[str, Any], rou
         answer = await http.post(PATH, json=body("anthropic_messages", False, **SEARCH))
     assert (answer.json()["stop_reason"], len(searcher.ended)) == ("pause_turn", rounds)
     assert "vendor_tool_limit" in answer.headers["x-dragoman-warnings"]
+
+
+async def rounds_of(script: Script, **limits: Any) -> int:
+    """Number of searches until a limit ends the response."""
+    searcher = Searcher()
+    runner = VendorToolRunner({"web_search": searcher}, max_rounds=9, **limits)
+    tools = [{"type": "web_search_20250305", "name": "web_search"}]
+    async with asking(script, runner) as http:
+        answer = await http.post(PATH, json=body("anthropic_messages", False, tools=tools))
+    assert answer.json()["stop_reason"] == "pause_turn"
+    return len(searcher.ended)
+
+
+@pytest.mark.parametrize("usages", [(), (v.Usage(0, 3),)], ids=["none", "without prompt"])
+async def test_tokens_that_are_not_reported_are_estimated(usages: tuple[v.Usage, ...]) -> None:
+    """The prompt of the first round has some 300 tokens."""
+    assert await rounds_of(counting(*usages), max_tokens=100) == 1
+    assert 1 < await rounds_of(counting(*usages), max_tokens=1500) < 9
+
+
+async def test_cost_of_round_that_reports_none_is_estimated_by_the_others() -> None:
+    script = counting(v.Usage(90, 10, cost_usd=0.1), v.Usage(90, 10), v.Usage(90, 10))
+    assert await rounds_of(script, max_cost_usd=0.35) == 4
+
+
+async def test_cost_that_is_never_reported_is_not_limited() -> None:
+    assert await rounds_of(counting(v.Usage(90, 10)), max_cost_usd=0.01) == 9
 
 
 @pytest.mark.parametrize(("models", "is_run"), [((), True), (("M",), True), (("gpt-*", "n*"), False)])

@@ -26,6 +26,7 @@ def main(weights: str, context: str, template: str = "", reading: str = "") -> N
     params.endpoint_metrics = params.endpoint_slots = True
     params.warmup = False
     params.verbosity = 0
+    params.sampling.temp = 0.0  # of requests that name none: runs can be repeated
     if template:
         params.chat_template = Path(template).read_text()
     params.force_pure_content_parser = reading == "pure"

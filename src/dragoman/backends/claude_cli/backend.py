@@ -11,7 +11,6 @@ from dragoman.backends.claude_cli.conversation import Conversation, to_conversat
 from dragoman.backends.claude_cli.discovery import ClaudeInstall, find_claude
 from dragoman.backends.claude_cli.process import Process
 from dragoman.backends.claude_cli.process_pool import ProcessPool
-from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.claude_cli.response import ClaudeResponse
 from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
@@ -20,6 +19,7 @@ from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
+from dragoman.process_reaper.reaper import Reaper
 from dragoman.redaction.redact import secret_variables
 
 log = logging.getLogger("dragoman.backends.claude_cli")
@@ -70,8 +70,10 @@ class ClaudeCliBackend(Backend):
 
     async def close(self) -> None:
         """Terminates all processes."""
-        await self._pool.close()
-        await self._reaper.close()
+        try:
+            await self._pool.close()
+        finally:
+            await self._reaper.close()
 
     def health(self) -> Mapping[str, object]:
         """Returns the version, and the number of processes and requests."""

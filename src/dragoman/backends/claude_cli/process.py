@@ -22,10 +22,10 @@ from typing import Final
 
 import msgspec
 
-from dragoman.backends.claude_cli.reaper import Reaper
 from dragoman.backends.embedded import weights
 from dragoman.core.errors import BackendUnavailableError, UpstreamTimeoutError
 from dragoman.off_loop import off_loop
+from dragoman.process_reaper.reaper import Reaper
 from dragoman.text.json_cursor import NULL
 from dragoman.wire.response_reader import DECODE_ERRORS
 

@@ -15,8 +15,8 @@ from typing import Any
 import msgspec
 
 from dragoman.backends.embedded import gguf, weights
-from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.embedded_model import EmbeddedModel, context_window_of
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
 from dragoman.backends.embedded.local.pool import ModelPool
@@ -293,12 +293,12 @@ class EmbeddedBackend(Backend):
         return msgspec.structs.replace(self._config, model="", projector=projector, context_window=window)
 
     def _find_projectors(self, models: Sequence[LocalModel]) -> None:
-        """Looks for the projectors of new models: where each model has a folder of its own, one in it belongs to it."""
+        """Looks for the projectors of new models: one that was pulled with it, or is in a folder of its own."""
         for model in models:
             if model.id in self._projectors:
                 continue
             self._projectors[model.id], self._images[model.id] = None, False
-            if model.origin not in ("lmstudio", "huggingface"):
+            if model.origin not in ("pulled", "lmstudio", "huggingface"):
                 continue
             try:
                 path = find_projector(model.path, EmbeddedConfig(model=str(model.path)))

@@ -6,25 +6,24 @@ it silently drops tools that the chat template does not support, and ignores `re
 
 import asyncio
 import logging
-import os
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import msgspec
 
-from dragoman import formats
 from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.grammar import constrain
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.engine.settings import engine_settings
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
+from dragoman.backends.embedded.model_format import find_format
+from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
-from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.backends.request_limits import apply_trim
 from dragoman.backends.text_mode import sampling
 from dragoman.backends.text_mode.chat_template import ChatTemplate, Prompt
@@ -47,43 +46,12 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
-from dragoman.identify import detect_format
-from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
 from dragoman.wire.translation import notices_by_name
 
 log = logging.getLogger("dragoman.embedded")
-
-CONTEXT_WINDOW: Final = 8192
-"""Context per request unless set: that of the small model. A larger one costs memory for each concurrency slot."""
-
-
-def _engine_settings(path: Path, projector: Path | None, context_window: int, config: EmbeddedConfig) -> EngineSettings:
-    return EngineSettings(
-        path=path,
-        context_window=context_window,
-        max_concurrency=config.max_concurrency,
-        max_queue=config.max_queue,
-        threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
-        reading_threads=config.threads or os.cpu_count() or 1,
-        memory_limit_mb=config.memory_limit_mb,
-        load_timeout_s=config.load_timeout_s,
-        stall_timeout_s=config.stall_timeout_s,
-        projector=projector,
-    )
-
-
-def context_window_of(trained: int, config: EmbeddedConfig) -> int:
-    """Returns the context window of each request to a model that was trained for this one."""
-    return config.context_window or min(trained, CONTEXT_WINDOW)
-
-
-def _detected_format(name: str, metadata: gguf.Metadata) -> Format:
-    """Returns the format of a model that is not in the catalogue; without evidence the most widespread one."""
-    found = detect_format(name, chat_template=metadata.chat_template)
-    return formats.get("hermes") if found.by == "nothing" else found.format
 
 
 class EmbeddedModel(Backend):
@@ -114,7 +82,7 @@ class EmbeddedModel(Backend):
         self._description = (profile, config, model_metadata)
         self.after_result: str = profile.after_result if profile else "free"
         served_name = name or (profile.name if profile else path.stem)
-        self.format = formats.get(profile.format) if profile else _detected_format(served_name, model_metadata)
+        self.format = find_format(served_name, profile, model_metadata).format
         self._template = ChatTemplate(
             model_metadata.chat_template,
             model_metadata.bos,
@@ -143,7 +111,9 @@ class EmbeddedModel(Backend):
         self._pooling = model_metadata.pooling
         self._path = "/v1/rerank" if self._pooling == gguf.RANKS else "/v1/embeddings"
         """The path of a model that writes no text."""
-        settings = replace(_engine_settings(path, projector, context_window, config), pooling=self._pooling)
+        settings = engine_settings(path, projector, context_window, self._pooling, config)
+        self._uses_gbnf = bool(settings.program)
+        self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine = self._new_engine()
         self._has_ended = False
@@ -213,7 +183,9 @@ class EmbeddedModel(Backend):
             "active": engine.active,
             "waiting": engine.waiting,
             "restarts": engine.restarts,
+            **({"hardware": str(engine.hardware)} if engine.hardware else {}),
             **({"read_tokens_per_s": round(self.tokens_per_s, 1)} if self.tokens_per_s else {}),
+            **({"prefixes": engine.prefixes.state()} if engine.prefixes else {}),
         }
 
     def forwards(self, path: str, model: str) -> bool:
@@ -291,6 +263,7 @@ class EmbeddedModel(Backend):
         """
         request = media.mark(with_text_fallbacks(request))
         request, trimming = apply_trim(request, self._prompt_trim, self._budget)
+        request = constant_first(request)
         if self.after_result == "prose":
             request = results_as_prose(request)
         return request, self._template.render(request, self.format), trimming
@@ -310,6 +283,8 @@ class EmbeddedModel(Backend):
         if media.data:
             cut = media.cut(prompt.text)
             body |= {"prompt": cut.segments, "media": cut.data}
+        elif self._boundary is not None:
+            body["prefix_chars"] = self._boundary.constant_chars(request, prompt.text)
         body |= sampling.engine_settings(request)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):
@@ -322,9 +297,13 @@ class EmbeddedModel(Backend):
             body.setdefault("temperature", 0)
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
-        grammar, more = constrain(self.format, request, has_tools=has_tools)
-        if grammar:
-            body["grammar"] = grammar
+        fields: Mapping[str, Any]
+        if self._uses_gbnf:
+            fields, more = gbnf_fields(self.format, request, has_tools=has_tools)
+        else:
+            grammar, more = constrain(self.format, request, has_tools=has_tools)
+            fields = {"grammar": grammar} if grammar else {}
+        body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:

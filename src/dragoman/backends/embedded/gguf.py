@@ -4,10 +4,13 @@ Source: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md (version 3, 20
 same but needs numpy, and decodes the whole vocabulary.
 """
 
+import io
 import math
+import os
 import struct
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from contextlib import suppress
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import IO, Any, Final, TypeVar
 
@@ -24,6 +27,22 @@ _REPACKED: Final = frozenset((2, 10, 12, 20))
 """Types that are copied in another order on x86 (Q4_0, Q2_K, Q4_K, IQ4_NL), measured by `bench.model_memory`."""
 _LIMIT_BYTES: Final = 1 << 28
 """No string or array in the header of a real model is nearly as large; a larger one means a damaged file."""
+
+_TENSOR_REST_BYTES: Final = 12
+"""Type and offset of a tensor, after its name and dimensions."""
+_FILE_TYPES: Final = dict(
+    enumerate(("F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L"))
+) | dict(
+    enumerate(
+        (
+            *("Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS"),
+            *("IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS", "IQ1_M", "BF16", "", "", "", "TQ1_0"),
+            *("TQ2_0", "MXFP4_MOE", "NVFP4", "Q1_0"),
+        ),
+        14,
+    )
+)
+"""Names of `general.file_type`."""
 
 T = TypeVar("T")
 
@@ -44,6 +63,19 @@ class Metadata:
     """Texts that the model's maker added to the vocabulary: some are special, others are only runs of spaces."""
     pooling: int = 0
     """0: a model that writes text; `RANKS`: one that ranks documents; another number: one that makes embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Contents:
+    """What people want to know about the weights in a file."""
+
+    architecture: str
+    parameters: int
+    """Number of weights in this file; a model in several files has more."""
+    quantization: str
+    """Such as `Q4_K_M`; "": not stated."""
+    licence: str
+    """As its maker wrote it; "": not stated."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,11 +101,16 @@ def shape(path: Path) -> Shape:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
-    return _read(path, _shape)
+    return _read(path, _whole_shape)
 
 
-def _shape(file: IO[bytes]) -> Shape:
-    fields, tensors = _header(file)
+def _whole_shape(file: IO[bytes]) -> Shape:
+    fields: dict[str, Any] = {}
+    tensors = _read_fields(file, fields)
+    return replace(_shape(fields), repacked_share=_repacked_share(file, tensors))
+
+
+def _shape(fields: Mapping[str, Any]) -> Shape:
     architecture = str(fields.get("general.architecture", ""))
 
     def number(key: str, default: int = 0) -> int:
@@ -93,7 +130,6 @@ def _shape(file: IO[bytes]) -> Shape:
         pooling=number("pooling_type"),
         cache_bytes_per_token=2 * cached_heads * sizes,
         has_vocabulary=bool(fields.get("tokenizer.ggml.tokens")),
-        repacked_share=_repacked_share(file, tensors),
     )
 
 
@@ -107,6 +143,27 @@ def _repacked_share(file: IO[bytes], tensors: int) -> float:
         _number(file, "Q")
         sizes[kind in _REPACKED] = sizes.get(kind in _REPACKED, 0) + count * _BITS.get(kind, 8)
     return sizes.get(True, 0) / (sum(sizes.values()) or 1)
+
+
+def shape_of_beginning(data: bytes) -> Shape | None:
+    """Returns the sizes in the first bytes of a file, without `repacked_share`; None: they are not all there.
+
+    The fields of a real model begin with them; its vocabulary, which is long, is last.
+    """
+    found: dict[str, Any] = {}
+    with suppress(struct.error, KeyError, ValueError):
+        _read_fields(io.BytesIO(data), found)
+    architecture = found.get("general.architecture", "")
+    return _shape(found) if f"{architecture}.attention.head_count" in found else None
+
+
+def contents(path: Path) -> Contents:
+    """Returns what the header says about the weights.
+
+    Raises:
+        ConfigError: the file cannot be read or is not a GGUF file.
+    """
+    return _read(path, _contents)
 
 
 def metadata(path: Path) -> Metadata:
@@ -168,16 +225,37 @@ def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
 
 
 def _fields(file: IO[bytes]) -> dict[str, Any]:
-    return _header(file)[0]
+    found: dict[str, Any] = {}
+    _read_fields(file, found)
+    return found
 
 
-def _header(file: IO[bytes]) -> tuple[dict[str, Any], int]:
-    """Returns the fields, and the number of tensors, whose descriptions follow."""
+def _read_fields(file: IO[bytes], into: dict[str, Any]) -> int:
+    """Reads all fields, as far as the file goes, and returns the number of tensors that follow."""
     if file.read(4) != b"GGUF":
         raise ValueError("expected it to begin with 'GGUF'")
     _number(file, "I")
     tensors = _number(file, "Q")
-    return {_string(file): _value(file, _number(file, "I")) for _ in range(_number(file, "Q"))}, tensors
+    for _ in range(_number(file, "Q")):
+        key = _string(file)
+        into[key] = _value(file, _number(file, "I"))
+    return tensors
+
+
+def _contents(file: IO[bytes]) -> Contents:
+    fields: dict[str, Any] = {}
+    parameters = 0
+    for _ in range(_read_fields(file, fields)):
+        _string(file)
+        parameters += math.prod(_number(file, "Q") for _ in range(_number(file, "I")))
+        file.seek(_TENSOR_REST_BYTES, os.SEEK_CUR)
+    kind = fields.get("general.file_type")
+    return Contents(
+        architecture=str(fields.get("general.architecture", "")),
+        parameters=parameters,
+        quantization=_FILE_TYPES.get(kind, "") if isinstance(kind, int) else "",
+        licence=str(fields.get("general.license", "")),
+    )
 
 
 def _value(file: IO[bytes], kind: int) -> Any:

@@ -7,11 +7,12 @@ cannot use at all is replaced by "any object". The engine silently ignores an in
 import json
 from collections.abc import Mapping, Sequence
 from hashlib import sha256
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from dragoman import extras
+from dragoman.backends.http.planning.constrained_decoding import ConstraintFields, constrain_to_calls, constrain_to_json
 from dragoman.constraints.constraint import UNREADABLE
 from dragoman.constraints.llguidance import UntaggedCalls, json_rule, llguidance_grammar
 from dragoman.core.errors import ConfigError
@@ -83,6 +84,28 @@ def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str
         for name, changes in grammar.relaxed.items()
     ]
     return grammar.text, warnings
+
+
+def gbnf_fields(format: Format, request: Request, *, has_tools: bool) -> tuple[Mapping[str, Any], list[Notice]]:
+    """Returns the fields of a GBNF grammar for a request, and warnings about what it does not enforce.
+
+    A llama-server may be built without LLGuidance; builds up to 2026-08 then abort on its grammars.
+
+    Args:
+        format: the model's format.
+        request: the request.
+        has_tools: whether tools are in the prompt.
+    """
+    made, warnings, schema = ConstraintFields({}), [], request.response_schema
+    if has_tools:
+        tools = [tool for tool in known_tools(request.tools) if tool.kind == "function"]
+        made = constrain_to_calls(("gbnf",), format, tools, request.tool_choice, prompted=True)
+        if schema and request.tool_choice.mode == "auto":
+            text = "llama-server cannot enforce a response schema next to tools that the model may call"
+            warnings.append(Notice("constraint_not_applied", text))
+    elif schema:
+        made = constrain_to_json(("gbnf",), schema)
+    return made.fields, [*warnings, *made.warnings]
 
 
 def json_grammar(schema: JsonText) -> str | None:

@@ -8,13 +8,20 @@ import asyncio
 import contextlib
 import json
 import tempfile
-from collections import deque
 from collections.abc import AsyncGenerator, Callable, Mapping
+from functools import partial
 from typing import Any, Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.embedded import start_worker
-from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error, read_outputs
+from dragoman.backends.embedded.admitted_request import AdmittedRequest
+from dragoman.backends.embedded.engine import llama_server
+from dragoman.backends.embedded.engine.hardware import Hardware
+from dragoman.backends.embedded.engine.load_log import LoadFacts
+from dragoman.backends.embedded.engine.queries import EngineQueries
+from dragoman.backends.embedded.engine.worker_log import WorkerLog
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText, read_error
+from dragoman.backends.embedded.prefixes.warm import WarmPrefixes, open_prefixes
 from dragoman.backends.embedded.start_worker import EngineSettings
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -23,7 +30,6 @@ from dragoman.core.errors import (
 )
 
 LINE_LIMIT_BYTES: Final = 16 * 1024 * 1024
-STDERR_LINES: Final = 20
 RESTART_DELAYS_S: Final = (0.1, 1.0, 5.0, 30.0)
 """Delays before a restart; a child that ran for a minute resets them."""
 STABLE_AFTER_S: Final = 60.0
@@ -43,16 +49,20 @@ class LlamaProcess:
         self._started: asyncio.Future[None] | None = None
         self._supervisor: asyncio.Task[None] | None = None
         self._inboxes: dict[int, asyncio.Queue[dict[str, Any] | DragomanError]] = {}
-        self._counts: dict[int, asyncio.Future[int]] = {}
-        self._metrics: asyncio.Future[str] | None = None
+        self._queries = EngineQueries(self._send, settings.context_window)
         self._down_reason = "the embedded engine is not running"
         """Why there is no child process, while there is none."""
         self._closed = False
         self._stopping: set[asyncio.Task[None]] = set()
         self._limiter = ConcurrencyLimiter("the embedded engine", settings.max_concurrency, settings.max_queue)
         self._last_id = 0
-        self._stderr: deque[str] = deque(maxlen=STDERR_LINES)
+        self._log = WorkerLog()
+        self._pid: int | None = None
+        self._hardware_report: asyncio.Task[None] | None = None
+        self.hardware: Hardware | None = None
+        """What the model runs on, as the engine reported when it was last loaded."""
         self.restarts = 0
+        self.prefixes: WarmPrefixes | None = None
 
     @property
     def is_ready(self) -> bool:
@@ -61,8 +71,13 @@ class LlamaProcess:
 
     @property
     def pid(self) -> int | None:
-        """The process id of the child, while there is one."""
-        return self._process.pid if self._process else None
+        """The id of the process that holds the model, while there is one."""
+        return self._pid or (self._process.pid if self._process else None)
+
+    @property
+    def load_facts(self) -> LoadFacts:
+        """What the engine reported while it loaded the model."""
+        return self._log.engine.facts
 
     @property
     def active(self) -> int:
@@ -79,9 +94,13 @@ class LlamaProcess:
 
         Raises: BackendUnavailableError: it did not start; the message ends with its last output.
         """
+        self.prefixes = await asyncio.to_thread(open_prefixes, self._settings)
         self._started = asyncio.get_running_loop().create_future()
         self._supervisor = asyncio.create_task(self._supervise())
         await self._started
+        if self.prefixes is not None:
+            async with self._admit(admitted=True) as request:
+                await self.prefixes.restore_recent(request)
 
     async def close(self) -> None:
         """Ends the child process; running and waiting requests fail."""
@@ -91,6 +110,8 @@ class LlamaProcess:
             await asyncio.wait({self._supervisor})
         if self._started is not None:
             self._started.cancel()
+        if self.prefixes is not None:
+            await self.prefixes.close()
         self._fail_pending("the embedded engine has been stopped")
         self._ready.set()  # wakes up the requests that wait for it
 
@@ -99,10 +120,7 @@ class LlamaProcess:
 
         Raises: BackendUnavailableError: the engine is not running.
         """
-        if self._metrics is None or self._metrics.done():
-            self._metrics = asyncio.get_running_loop().create_future()
-            await self._send({"metrics": True})
-        return await asyncio.shield(self._metrics)
+        return await self._queries.metrics()
 
     async def count(self, text: str) -> int:
         """Returns the number of tokens of a prompt, also while the engine is busy.
@@ -111,14 +129,7 @@ class LlamaProcess:
         """
         if not self.is_ready:
             raise BackendUnavailableError(self._down_reason, retry_after_s=2)
-        self._last_id += 1
-        id, answer = self._last_id, asyncio.Future[int]()
-        self._counts[id] = answer
-        try:
-            await self._send({"id": id, "count": text})
-            return await answer
-        finally:
-            del self._counts[id]
+        return await self._queries.count(text)
 
     async def reading_speed(self) -> float:
         """Measures how many prompt tokens the model reads per second, with a short prompt; 0 if unknown.
@@ -140,7 +151,8 @@ class LlamaProcess:
         """Yields the output of one completion; closing the generator stops it within a token.
 
         Args:
-            body: the request, as llama.cpp's `/completion` accepts it.
+            body: the request, as llama.cpp's `/completion` accepts it; `prefix_chars` is the length of the prompt's
+                constant prefix, which is restored or saved.
             admitted: whether it belongs to a response that has begun, which a full queue must not reject.
 
         Yields:
@@ -150,9 +162,14 @@ class LlamaProcess:
             QueueFullError: all slots and the queue are taken.
             DragomanError: it could not begin, was rejected, or broke off.
         """
-        async with contextlib.aclosing(self._run({"body": body}, admitted=admitted)) as messages:
-            async for message in messages:
-                for output in read_outputs(message, self._settings.context_window):
+        sent = {key: value for key, value in body.items() if key != "prefix_chars"}
+        async with self._admit(admitted=admitted) as request:
+            if self.prefixes is None or "media" in sent:
+                completion = request.complete(sent)
+            else:
+                completion = self.prefixes.complete(request, sent, body.get("prefix_chars", 0))
+            async with contextlib.aclosing(completion) as outputs:
+                async for output in outputs:
                     yield output
 
     async def post(self, path: str, body: Mapping[str, Any]) -> AsyncGenerator[bytes, None]:
@@ -166,24 +183,26 @@ class LlamaProcess:
             QueueFullError: all slots and the queue are taken.
             DragomanError: the engine rejected the request, or broke off.
         """
-        async with contextlib.aclosing(self._run({"post": path, "body": body}, admitted=False)) as messages:
+        async with (
+            self._admit(admitted=False) as request,
+            contextlib.aclosing(request.messages({"post": path, "body": body})) as messages,
+        ):
             async for message in messages:
                 if "error" in message:
                     raise read_error(message["error"], self._settings.context_window)
                 if "piece" in message:
                     yield message["piece"].encode()
 
-    async def _run(self, sent: Mapping[str, Any], *, admitted: bool) -> AsyncGenerator[dict[str, Any], None]:
-        """Yields the child's messages about one request, once a slot is free."""
+    @contextlib.asynccontextmanager
+    async def _admit(self, *, admitted: bool) -> AsyncGenerator[AdmittedRequest, None]:
+        """Waits for a free slot, and holds it in the block."""
         async with contextlib.AsyncExitStack() as slot:
             await slot.enter_async_context(self._limiter.acquire(may_exceed_queue=admitted))
             await self._await_ready()
-            async with contextlib.aclosing(self._messages(sent, slot)) as messages:
-                async for message in messages:
-                    yield message
+            yield AdmittedRequest(partial(self._messages, slot), self.count, self._settings.context_window)
 
     async def _messages(
-        self, sent: Mapping[str, Any], slot: contextlib.AsyncExitStack
+        self, slot: contextlib.AsyncExitStack, sent: Mapping[str, Any]
     ) -> AsyncGenerator[dict[str, Any], None]:
         """Runs one request in the child. If it is cancelled, `slot` is kept until the child has stopped."""
         self._last_id += 1
@@ -289,20 +308,16 @@ class LlamaProcess:
         self._down_reason = why
         for inbox in self._inboxes.values():
             inbox.put_nowait(BackendUnavailableError(why, retry_after_s=2))
-        for answer in self._counts.values():
-            if not answer.done():
-                answer.set_exception(BackendUnavailableError(why, retry_after_s=2))
-        if self._metrics is not None and not self._metrics.done():
-            self._metrics.set_exception(BackendUnavailableError(why))
-            self._metrics.exception()  # marks the exception as retrieved, as there may be no waiter
+        self._queries.fail(why)
 
     async def _run_worker(self, private: str) -> BackendUnavailableError:
         """Runs one child process and returns why it ended."""
-        self._stderr.clear()
+        log = self._log = WorkerLog()
+        command = llama_server.command(self._settings) if self._settings.program else []
         process = self._process = await start_worker.start(LINE_LIMIT_BYTES)
-        stderr_reader = asyncio.create_task(self._collect_stderr(process))
+        stderr_reader = asyncio.create_task(log.read(process.stderr))
         try:
-            await self._send(start_worker.settings_message(self._settings, private))
+            await self._send(start_worker.settings_message(self._settings, private, command))
             await self._read(process)
             self._ready.clear()
             # It is ending by itself; killing it first would lose its exit status.
@@ -311,12 +326,14 @@ class LlamaProcess:
                     await process.wait()
         finally:
             self._ready.clear()
-            self._process = None
+            self._process = self._pid = None
+            if self._hardware_report is not None:
+                self._hardware_report.cancel()
             if process.returncode is None:
-                self._kill(process)
+                start_worker.kill(process)
             await process.wait()
             await asyncio.wait({stderr_reader}, timeout=1)
-        why = start_worker.describe_exit(process.returncode, self._stderr, self._settings.memory_limit_mb)
+        why = start_worker.describe_exit(process.returncode, log.engine.last, self._settings.memory_limit_mb)
         return BackendUnavailableError(f"the embedded engine ended: {why}", retry_after_s=2)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
@@ -336,19 +353,17 @@ class LlamaProcess:
     def _dispatch(self, message: dict[str, Any]) -> None:
         """Dispatches one message to the request it belongs to."""
         if "ready" in message:
+            self._pid = message["pid"]
+            if self.prefixes is not None:
+                self.prefixes.reset()
             self._ready.set()
+            self._hardware_report = asyncio.create_task(self._tell_hardware(self._log))
             if self._started is not None and not self._started.done():
                 self._started.set_result(None)
-        elif "metrics" in message:
-            if self._metrics is not None and not self._metrics.done():
-                self._metrics.set_result(message["metrics"])
-        elif inbox := self._inboxes.get(message["id"]):
+        elif inbox := self._inboxes.get(message.get("id", 0)):
             inbox.put_nowait(message)
-        elif (answer := self._counts.get(message["id"])) and not answer.done():
-            if "tokens" in message:
-                answer.set_result(message["tokens"])
-            else:
-                answer.set_exception(read_error(message["error"], self._settings.context_window))
+        else:
+            self._queries.dispatch(message)
 
     async def _watch_loading(self, process: asyncio.subprocess.Process) -> None:
         """Reports loading progress, and kills a child process that takes too long."""
@@ -359,16 +374,14 @@ class LlamaProcess:
         while (waited := loop.time() - began) < self._settings.load_timeout_s:
             await asyncio.sleep(3)
             self._report(f"still loading after {waited + 3:.0f} s")
-        self._stderr.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
+        self._log.engine.last.append(f"loading took longer than {self._settings.load_timeout_s:g} s")
         self._kill(process)
 
-    async def _collect_stderr(self, process: asyncio.subprocess.Process) -> None:
-        assert process.stderr is not None
-        while line := await process.stderr.readline():
-            self._stderr.append(line.decode("utf-8", "replace").strip()[:500])
+    async def _tell_hardware(self, log: WorkerLog) -> None:
+        self.hardware = await log.hardware(self._settings)
+        self._report(f"{self._settings.path.stem}: {self.hardware}")
 
     def _kill(self, process: asyncio.subprocess.Process | None = None) -> None:
         process = process or self._process
         if process is not None and process.returncode is None:
-            with contextlib.suppress(ProcessLookupError):
-                process.kill()
+            start_worker.kill(process)

@@ -19,6 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.weights import projector_path
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import Notice
 from dragoman.core.identifiers import random_id
@@ -59,7 +60,7 @@ def read_projector(path: Path) -> Projector:
 
 
 def find_projector(weights: Path, config: EmbeddedConfig) -> Path | None:
-    """Returns the projector of a model: the one in the settings, or the only one next to its file.
+    """Returns the projector of a model: that of the settings, that pulled with it, or the only one next to its file.
 
     Args:
         weights: The model's GGUF file.
@@ -73,6 +74,8 @@ def find_projector(weights: Path, config: EmbeddedConfig) -> Path | None:
         if not path.is_file():
             raise ConfigError(f"expected a projector file, got {path}, which does not exist - at embedded.projector")
         return path
+    if (pulled := projector_path(weights)).is_file():
+        return pulled
     if not config.model.endswith(".gguf"):
         return None
     found = [*weights.parent.glob("mmproj*.gguf")]

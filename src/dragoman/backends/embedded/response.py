@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 import msgspec
 
@@ -25,12 +25,14 @@ from dragoman.text.stop_strings import StopStrings
 
 log = logging.getLogger("dragoman.embedded")
 
+_GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
+
 
 class PreparedPrompt(msgspec.Struct, frozen=True):
     """What the engine is sent for a request, and what the response needs of it."""
 
     body: dict[str, Any]
-    """The request to the engine."""
+    """The request to the engine, see `LlamaProcess.complete`."""
     suffix: str
     """The end of the prompt that the reply continues, such as `<think>`."""
     warnings: list[Notice]
@@ -96,7 +98,7 @@ class EmbeddedResponse:
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
-        unconstrained = {k: v for k, v in self._prepared.body.items() if k != "grammar"}
+        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in _GRAMMAR_FIELDS}
         body = unconstrained if self._grammar_refused else self._prepared.body
         try:
             async with aclosing(self._run(body, admitted=admitted)) as batches:

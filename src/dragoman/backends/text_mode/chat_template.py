@@ -56,7 +56,8 @@ class ChatTemplate:
             t for t in user_tokens if t.startswith(("<|", "[", "<s", "</s", "<｜")) or t in find_control_tokens(t)
         )
         tokens = dict.fromkeys((*control, *marked, *template_frame.turn_markers(self._render_plain)))
-        self._special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
+        self.special_tokens = tuple(t for t in tokens if len(t.strip()) > 1)
+        """The texts of the model's control tokens, which only the template may write."""
         # Qwen3-Coder and similar models put XML inside the same tag: that is another format.
         self.knows_tools = "<tool_call>" in source and "tools" in source and "<function=" not in source
         self._markup = template_frame.call_markers(self._render_plain) if self.knows_tools else ()
@@ -72,7 +73,7 @@ class ChatTemplate:
             RequestError: the template rejects the conversation.
         """
         original = request
-        for tokens in (CONTROL_TOKEN_START, self._special_tokens):
+        for tokens in (CONTROL_TOKEN_START, self.special_tokens):
             request = escape_markers_in_request(
                 request, tokens, include_assistant=True, keep_verbatim=model_markup(format)
             )
@@ -83,7 +84,7 @@ class ChatTemplate:
             request = msgspec.structs.replace(request, messages=tuple(earlier))
         tools: list[dict[str, Any]] | None = None
         if self.knows_tools:
-            markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self._special_tokens)))
+            markup = tuple(dict.fromkeys((*format.markers, *self._markup, *self.special_tokens)))
             neutral = escape_markers_in_request(request, markup)
             messages = [
                 m for message in neutral.messages for m in _messages(message, reasoning_text(message, format), markup)

@@ -14,6 +14,7 @@ from typing import Any
 from dragoman import compose
 from dragoman.backends.shared.server import BackendServer
 from dragoman.cli._workers.child import Child
+from dragoman.closing import close_all
 from dragoman.server.run import runner
 
 
@@ -51,9 +52,10 @@ async def _run(child: Child) -> None:
         starting.cancel()
         stopping.cancel()
         await asyncio.wait({starting, stopping})
-        await server.close()
-        for backend in backends.values():
-            await backend.close()
+        try:
+            await server.close()
+        finally:
+            await close_all(*(backend.close for backend in backends.values()))
 
 
 if __name__ == "__main__":

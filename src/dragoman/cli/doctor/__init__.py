@@ -104,18 +104,23 @@ async def _findings(
         return await _without_settings([itself, local.wrong_settings(path, error)], weights_found)
     with_model = compose.serves_embedded(config, origin)
     extras = local.extras_findings("server", *(("embedded",) if with_model else ()))
-    servers, claude, unconfigured_servers, agents, gateway = await asyncio.gather(
+    servers, claude, unconfigured_servers, agents, gateway, hardware = await asyncio.gather(
         asyncio.gather(*(server_checks.server_finding(name, server) for name, server in config.upstreams.items())),
         local.claude(config.claude_cli),
         server_checks.unconfigured_servers(config.upstreams.values(), config.server),
         local.agents_found(),
         gateway_checks.gateway(config.server, _serve_command(named, flags)),
+        local.hardware_found(config) if with_model else _nothing(),
     )
     return [
         [itself, *local.settings_found(path, config, origin), extras],
-        [*servers, *weights_found(config, served=with_model), *claude, *unconfigured_servers, *agents],
+        [*servers, *weights_found(config, served=with_model), *hardware, *claude, *unconfigured_servers, *agents],
         gateway,
     ]
+
+
+async def _nothing() -> list[Finding]:
+    return []
 
 
 def _serve_command(config: Path | None, flags: Mapping[str, object]) -> str:

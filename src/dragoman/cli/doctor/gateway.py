@@ -25,7 +25,8 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     """
     if missing_extras_message("server"):
         return [_address_finding(config, command)]
-    from dragoman.cli.doctor.metrics_client import ForeignError, fetch_metrics, gateway_url
+    from dragoman.cli.doctor.gateway_client import ForeignError, gateway_url
+    from dragoman.cli.doctor.metrics_client import fetch_metrics
 
     try:
         metrics = await fetch_metrics(config)

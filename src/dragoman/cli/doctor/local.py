@@ -177,6 +177,20 @@ def _downloaded_models() -> Iterator[str]:
     yield from (f"{name} {weights.format_size(size)}" for size, name in sizes)
 
 
+async def hardware_found(config: settings.Config) -> list[Finding]:
+    """Returns what embedded models run on, and the build of the engine that would use a GPU which is here."""
+    if optional.missing_extras("embedded"):
+        return []
+    from dragoman.backends.embedded.engine.device_check import check_devices
+
+    try:
+        found = await asyncio.to_thread(check_devices, config.embedded)
+    except ConfigError as error:
+        return [check("hardware", "no", error.message)]
+    text = f"{found.text} ({found.reason})" if found.reason else found.text
+    return [Finding("hardware", "note" if found.reason else "ok", text, found.command)]
+
+
 async def agents_found() -> list[Finding]:
     """Returns the installed agents with their versions."""
     programs = [(name, shutil.which(program)) for name in agents.names() for program in agents.get(name).programs[:1]]

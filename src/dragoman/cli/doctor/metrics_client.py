@@ -3,27 +3,18 @@
 Source: https://prometheus.io/docs/instrumenting/exposition_formats/ (2026-11); parsed by Prometheus' own parser.
 """
 
-import asyncio
 import time
 from collections import Counter
-from collections.abc import Iterable, Mapping
-from typing import Final
+from collections.abc import Iterable
 
 import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
-from dragoman.backends.http.client.errors import HttpError
-from dragoman.backends.http.client.http_client import HttpClient
+from dragoman.cli.doctor.gateway_client import gateway_url, open_gateway
 from dragoman.config import ServerConfig
-from dragoman.core.errors import BackendUnavailableError, ConfigError
+from dragoman.core.errors import ConfigError
 from dragoman.server.observe.call_outcomes import FAILED
-
-_TIMEOUT_S: Final = 5.0
-_ANY_ADDRESS: Final = {"0.0.0.0": "127.0.0.1", "::": "::1", "": "127.0.0.1"}
-"""A gateway that listens on all addresses is reached on this machine's own."""
-_ROOT_LIMIT_BYTES: Final = 4096
-_METRICS_LIMIT_BYTES: Final = 64 * 1024 * 1024
 
 
 class Calls(msgspec.Struct, frozen=True):
@@ -59,21 +50,6 @@ class MetricsSnapshot(msgspec.Struct, frozen=True):
     """The models with calls, most calls first."""
 
 
-class ForeignError(ConfigError):
-    """The program that responds is not a gateway."""
-
-
-class _Root(msgspec.Struct):
-    name: str = ""
-    version: str = ""
-
-
-def gateway_url(config: ServerConfig) -> str:
-    """Returns the URL of a gateway with these settings on this machine."""
-    host = _ANY_ADDRESS.get(config.host, config.host)
-    return f"http://{f'[{host}]' if ':' in host else host}:{config.port}"
-
-
 async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
     """Returns the metrics of the gateway that runs with these settings.
 
@@ -82,38 +58,12 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
         ForeignError: another program does; no key was sent to it.
         ConfigError: the gateway has no metrics, or refuses access; the message says why.
     """
-    where = gateway_url(config)
-    client = HttpClient(where)
-    try:
-        async with asyncio.timeout(_TIMEOUT_S):
-            root = _read((await _get(client, "/", {}, _ROOT_LIMIT_BYTES))[1])
-            if root is None:  # before a key is sent
-                raise ForeignError(f"what answers at {where} is not a gateway; server.port chooses another port")
-            key = {"authorization": f"Bearer {config.api_keys[0]}"} if config.api_keys else {}
-            status, body = await _get(client, "/metrics", key, _METRICS_LIMIT_BYTES)
-    except (HttpError, TimeoutError) as error:
-        raise BackendUnavailableError(f"no gateway answers at {where}") from error
-    finally:
-        await client.close()
+    key = config.api_keys[0] if config.api_keys else ""
+    async with open_gateway(gateway_url(config), key) as gateway:
+        status, body = await gateway.request("GET", "/metrics")
     if status != 200:
-        raise ConfigError(f"the gateway at {where} {_refusal(status)}")
-    return _summary(root.version, body.decode("utf-8", "replace"))
-
-
-async def _get(client: HttpClient, path: str, headers: Mapping[str, str], max_bytes: int) -> tuple[int, bytes]:
-    response = await client.send("GET", path, headers=headers, timeout_s=_TIMEOUT_S)
-    try:
-        return response.status, await response.read_body(max_bytes)
-    finally:
-        response.close()
-
-
-def _read(body: bytes) -> _Root | None:
-    try:
-        root = msgspec.json.decode(body, type=_Root)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return None
-    return root if root.name == "dragoman" else None
+        raise ConfigError(f"the gateway at {gateway.url} {_refusal(status)}")
+    return _summary(gateway.version, body.decode("utf-8", "replace"))
 
 
 def _refusal(status: int) -> str:

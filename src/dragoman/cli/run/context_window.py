@@ -4,7 +4,7 @@ import os
 
 from dragoman import compose
 from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.config import CONTEXT_WINDOW, EmbeddedConfig, context_window_of
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
 from dragoman.core.errors import ConfigError
@@ -25,13 +25,11 @@ async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, 
 
 def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
-    from dragoman.backends.embedded.embedded_model import CONTEXT_WINDOW
-
     try:
         metadata = gguf.metadata(compose.find_weights(config))
     except ConfigError:
         return config.context_window or CONTEXT_WINDOW, True
-    window = config.context_window or min(CONTEXT_WINDOW, metadata.context_window)
+    window = context_window_of(metadata.context_window, config)
     return window, _mentions_reasoning(metadata.chat_template)
 
 

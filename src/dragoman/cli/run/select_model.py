@@ -130,7 +130,7 @@ async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
     """Returns the models of a gateway at the port of the settings, or none; the key is sent to no other program."""
     from dragoman.backends.probe.connect import open_connection
     from dragoman.backends.probe.server_info import ServerInfo
-    from dragoman.cli.doctor.metrics_client import gateway_url
+    from dragoman.cli.doctor.gateway_client import gateway_url
 
     if not config.server.port:
         return []

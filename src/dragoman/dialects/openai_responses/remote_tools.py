@@ -90,9 +90,10 @@ def _filter(value: Cursor | None) -> RemoteToolFilter | None:
 
 def begin(call: VendorToolCall) -> list[AnyEvent]:
     """Returns the events of a call, or of a list of tools, that begins."""
-    kind = LIST if call.tool.remote is None else CALL
-    item = _list(call, None) if call.tool.remote is None else _call(call, None)
-    return [VendorBlockStart(NAME, kind, encode(item), ("in_progress",))]
+    if call.tool.remote is None:
+        return [VendorBlockStart(NAME, LIST, encode(_list(call, None)), ("in_progress",))]
+    item = {**_call(call, None), "arguments": ""}
+    return [VendorBlockStart(NAME, CALL, encode(item), ("in_progress",), call.arguments)]
 
 
 def finish(call: VendorToolCall, result: ToolRunResult) -> list[AnyEvent]:

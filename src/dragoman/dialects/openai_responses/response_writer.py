@@ -167,7 +167,12 @@ class ResponsesResponseWriter:
                 assert_never(event)
 
     def _vendor_steps(self, event: events.VendorBlock | events.VendorBlockStart) -> bytes:
-        return b"".join(self._event(f"response.{event.type}.{step}", self._place) for step in event.steps)
+        steps = b"".join(self._event(f"response.{event.type}.{step}", self._place) for step in event.steps)
+        if isinstance(event, events.VendorBlock) or not event.arguments:
+            return steps
+        kind = f"response.{event.type}_arguments"
+        steps += self._event(f"{kind}.delta", {**self._place, "delta": event.arguments})
+        return steps + self._event(f"{kind}.done", {**self._place, "arguments": event.arguments})
 
     def _detail(self, event: events.Detail) -> bytes:
         """Keeps a detail for the open text, or else for the next one."""

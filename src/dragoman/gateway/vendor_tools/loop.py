@@ -16,6 +16,7 @@ from typing import Any, Final, TypeAlias
 
 from msgspec.structs import replace
 
+from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.events import (
     AnyEvent,
@@ -30,8 +31,10 @@ from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound
-from dragoman.gateway.vendor_tools.plan import Listings, VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools, without_choice
+from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.off_loop import off_loop
@@ -65,11 +68,16 @@ class VendorToolRunner(ToolRunSettings):
             await executor.start()
 
     async def close(self) -> None:
-        """Closes all executors."""
-        for executor in self.executors.values():
-            await executor.close()
-        if self.on_close is not None:
-            await self.on_close()
+        """Closes all executors.
+
+        Raises:
+            ExceptionGroup: Some could not be closed; all others are.
+        """
+        try:
+            await close_all(*(executor.close for executor in self.executors.values()))
+        finally:
+            if self.on_close is not None:
+                await self.on_close()
 
     async def list_tools(self, servers: Sequence[VendorTool]) -> Listings:
         """Returns the tools of declared MCP servers, which are asked at the same time.
@@ -138,8 +146,8 @@ class VendorToolResponse:
                         yield response.with_listings(out)
             if turn.finish is None:
                 return
+            self._spent.add_round(turn, request)
             if not turn.calls:
-                response.count_usage()
                 yield [*await response.citations(turn), turn.finish]
                 return
             results: list[ToolRunResult] = []
@@ -159,15 +167,6 @@ class VendorToolResponse:
             async for events in events_of_calls:
                 yield events
         self._approved = {call.approval_id: result for call, result in zip(calls, results, strict=True)}
-
-
-@dataclass
-class SpentLimits:
-    """What all rounds of a response have used so far, those of a re-ask included."""
-
-    rounds: int = 0
-    tokens: int = 0
-    cost_usd: float = 0.0
 
 
 class _Response:
@@ -252,24 +251,16 @@ class _Response:
 
     def begin_round(self) -> ModelRound:
         self.rounds += 1
-        self._spent.rounds += 1
         self.earlier_usage = self.usage or Usage()
         return ModelRound(self, is_first=self.rounds == 1 and not self.has_started)
-
-    def count_usage(self) -> None:
-        """Adds the usage of the round to that of all rounds."""
-        now, before = self.usage or Usage(), self.earlier_usage
-        self._spent.tokens += now.input_tokens + now.output_tokens - before.input_tokens - before.output_tokens
-        self._spent.cost_usd += (now.cost_usd or 0.0) - (before.cost_usd or 0.0)
 
     def end_of_round(self, turn: ModelRound) -> Sequence[AnyEvent] | None:
         """Returns the last events of the response; None: another round follows."""
         assert turn.finish is not None
-        self.count_usage()
         usage = self._counted_usage()
         if turn.has_client_calls or self.waits_for_approval or turn.finish.reason not in ("stop", "tool_calls"):
             return [*usage, turn.finish]
-        limit = self._reached_limit()
+        limit = self._spent.reached(self._settings, self.calls.left_s)
         is_internal = all(call.tool.is_internal for call in turn.calls)
         if not limit:
             self.is_separated = self.plan.codec.shows_calls and not is_internal
@@ -281,19 +272,6 @@ class _Response:
             Notice("vendor_tool_limit", message),
             Finish("pause" if self.plan.codec.can_pause and not is_internal else "length"),
         ]
-
-    def _reached_limit(self) -> str:
-        """Returns the limit that allows no further round; "" if there is none."""
-        settings, spent = self._settings, self._spent
-        if spent.rounds >= settings.max_rounds:
-            return f"{settings.max_rounds} rounds"
-        if self.calls.left_s <= 0:
-            return f"{settings.timeout_s:g} s"
-        if 0 < settings.max_tokens <= spent.tokens:
-            return f"{settings.max_tokens} tokens"
-        if 0 < settings.max_cost_usd <= spent.cost_usd:
-            return f"{settings.max_cost_usd:g} US dollars"
-        return ""
 
     def _counted_usage(self) -> list[AnyEvent]:
         return [] if self.usage is None else [UsageUpdate(self.plan.codec.count_uses(self.usage, self.calls.uses))]

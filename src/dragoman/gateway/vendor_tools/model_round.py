@@ -63,6 +63,10 @@ class ModelRound:
         self.call_ids: list[str] = []
         """The backend's ids of these calls."""
         self.has_client_calls = False
+        self.prompt_tokens = 0
+        """Tokens of the prompt, if the backend reported them at the start."""
+        self.usage: Usage | None = None
+        """Of this round, as the backend reported it last."""
         self.finish: Finish | None = None
 
     def feed(self, batch: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
@@ -77,11 +81,13 @@ class ModelRound:
 
     def _feed(self, event: AnyEvent) -> Sequence[AnyEvent]:
         match event:
-            case Start():
+            case Start(input_tokens=tokens):
+                self.prompt_tokens = tokens
                 return [event] if self._is_first else []
             case TextDelta():
                 return self._text(event)
             case UsageUpdate(usage):
+                self.usage = usage
                 return [UsageUpdate(self._response.total_usage(usage))]
             case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._call(event)
@@ -132,6 +138,10 @@ class ModelRound:
         ends = self.has_client_calls or any(map(needs_approval, self.calls))
         return [call for call in self.calls if not (ends and call.tool.is_internal)]
 
+    def parts(self) -> tuple[Part, ...]:
+        """Returns the parts of the response, calls included."""
+        return collect(self._events).parts
+
     def last_text(self, *, across_blocks: bool) -> str:
         """Returns the text for the client; that after the last other part, unless `across_blocks`."""
         texts: list[str] = []
@@ -152,8 +162,8 @@ class ModelRound:
             if self.call_ids[number] in used:
                 self.call_ids[number] = call.id
             used.add(self.call_ids[number])
-        ids, parts = iter(self.call_ids), collect(self._events).parts
-        return Message("assistant", tuple(_with_id(part, ids) for part in parts))
+        ids = iter(self.call_ids)
+        return Message("assistant", tuple(_with_id(part, ids) for part in self.parts()))
 
 
 def _with_id(part: Part, ids: Iterator[str]) -> Part:

@@ -9,9 +9,9 @@ any other backend                          tools with an executor become functio
   or the only one
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 from msgspec.structs import replace
 
@@ -21,18 +21,18 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
 from dragoman.gateway.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
+from dragoman.gateway.vendor_tools.listings import SERVER as _SERVER
+from dragoman.gateway.vendor_tools.listings import Listings, new_listings, remote_tools, require_tools
 from dragoman.redaction.opaque_text import is_opaque
 from dragoman.vendor_tools import own_history
 from dragoman.vendor_tools.codec import VendorToolCodec
 from dragoman.vendor_tools.executor import ToolExecutor, ToolServers
-from dragoman.vendor_tools.remote import ApprovedCall, function_name
-from dragoman.vendor_tools.tool import TOOL_SEARCH, ToolRunResult, VendorTool, unavailable_message
+from dragoman.vendor_tools.remote import ApprovedCall
+from dragoman.vendor_tools.tool import TOOL_SEARCH, VendorTool, unavailable_message
 from dragoman.wire.translation import notices_by_name
 
-Listings: TypeAlias = Sequence[tuple[VendorTool, ToolRunResult]]
-"""Declared MCP servers, with their tools."""
 _MAX_QUERY_CHARS = 256
-_SERVER = "mcp"
+_NOT_RUN = "the server does not run: {}"
 
 
 class VendorToolPlan(NamedTuple):
@@ -91,12 +91,6 @@ def declared_servers(request: Request, route: ModelRoute, executors: Mapping[str
     return [*servers, *(tool for tool in offered if tool.name not in labels)]
 
 
-def offers_tools(executors: Mapping[str, ToolExecutor], *models: str) -> bool:
-    """Returns whether the gateway offers tools of its own to a model of one of these names."""
-    executor = executors.get(_SERVER)
-    return isinstance(executor, ToolServers) and bool(executor.offered(*models))
-
-
 def plan_vendor_tools(
     request: Request,
     route: ModelRoute,
@@ -114,12 +108,13 @@ def plan_vendor_tools(
         listings: The servers of `declared_servers`, with their tools.
 
     Raises:
+        BackendUnavailableError: The only tools are those of an MCP server that does not respond.
         RequestError: The options of a tool are invalid.
         UnsupportedError: A tool that is not available must be called, or only such tools are offered, and the client's
             API has no block that says so.
     """
     codec = dialects.get(request.dialect).vendor_tools if request.dialect else None
-    offered = {tool.name: tool for tool in _remote_tools(listings) if not tool.declared}
+    offered = {tool.name: tool for tool in remote_tools(listings) if not tool.declared}
     internal = internal_search(request, search_above) if search_above else None
     has_reason = codec is not None and (offered or internal or _concerns(request, codec))
     if codec is None or not has_reason:
@@ -134,35 +129,28 @@ def plan_vendor_tools(
     runnable = [tool for tool in declared if tool.kind in executors and tool.name not in clients]
     run = _with_searches(request, {tool.name: tool for tool in runnable if tool.kind != _SERVER}, internal)
     replaced = [tool for tool in runnable if tool.kind == _SERVER or tool.name in run]
-    remote = {tool.name: tool for tool in _remote_tools(listings)}
+    remote = {tool.name: tool for tool in remote_tools(listings)}
     run |= {name: tool for name, tool in remote.items() if name not in clients}
-    others = [tool for tool in declared if tool.kind not in executors and tool.name not in clients]
-    if support is None:
-        others = []  # the server may run them
-        if not (run or replaced):
-            return _offer_plan(codec, request, {}, executors)
+    if support is None and not (run or replaced):
+        return _offer_plan(codec, request, {}, executors)
+    unknown = declared if support is not None else ()  # else the server may run them
+    others = [tool for tool in unknown if tool.kind not in executors and tool.name not in clients]
     messages = codec.as_functions(replace(request, messages=own_history.without_citations(request.messages)))
     if not (run or replaced or others) and all(map(_same, messages, request.messages)):
         return None
     refused = _refused(request, codec, others, is_alone=not (run or replaced) and not clients)
     written = _with_functions(replace(request, messages=messages), replaced, run, executors)
     written = _without_server_options(written, replaced, codec)
+    require_tools(request, written, listings)
     if search := next((tool for tool in run.values() if tool.kind == TOOL_SEARCH), None):
         written = with_search(written, search, codec.found_tools(request))
     warnings = _name_clashes(remote, clients)
     if is_own_api and others:
         written = _without_tools(written, others, codec)
-        dropped = {tool.declared: quote(tool.declared) for tool in others}
-        warnings += notices_by_name("content_dropped", "the server does not run: {}", dropped)
+        warnings += notices_by_name("content_dropped", _NOT_RUN, {t.declared: quote(t.declared) for t in others})
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
-    tools, new = {tool.name: tool for tool in others} | run, _new_listings(request, codec, listings)
+    tools, new = {tool.name: tool for tool in others} | run, new_listings(request, codec, listings)
     return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, tuple(warnings), new, approved)
-
-
-def _new_listings(request: Request, codec: VendorToolCodec, listings: Listings) -> Listings:
-    """Returns those of declared servers that the client has not got yet."""
-    known = frozenset(codec.listed(request.messages)) if listings else frozenset()
-    return tuple(each for each in listings if each[0].declared and each[0].name not in known)
 
 
 def _offer_plan(
@@ -179,13 +167,6 @@ def _offer_plan(
         return None
     written = _with_functions(replace(request, messages=messages), (), run, executors)
     return VendorToolPlan(codec, written, run, [], frozenset(run))
-
-
-def _remote_tools(listings: Listings) -> Iterator[VendorTool]:
-    """Yields the tools of MCP servers, as tools that the model calls by a name of its own."""
-    for declared, listing in listings:
-        for remote in listing.listed:
-            yield replace(declared, name=function_name(declared.name, remote.name), remote=remote)
 
 
 def _with_searches(

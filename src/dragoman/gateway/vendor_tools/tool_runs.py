@@ -80,7 +80,7 @@ class ToolRunSettings:
     max_tokens: int = MAX_TOKENS
     """Tokens of all rounds, prompts included, after which no further round begins; 0: no limit."""
     max_cost_usd: float = 0.0
-    """Cost of all rounds after which no further round begins; 0: no limit."""
+    """Reported cost of all rounds after which no further round begins; 0: no limit."""
     search_above: int = 0
     """Number of tools above which the model has to find them by a search; 0: never."""
 

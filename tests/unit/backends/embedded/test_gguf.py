@@ -4,12 +4,13 @@ import struct
 from pathlib import Path
 
 import pytest
+from gguf.constants import LlamaFileType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.backends.embedded.gguf import Metadata, metadata
+from dragoman.backends.embedded.gguf import Contents, Metadata, contents, metadata, shape, shape_of_beginning
 from dragoman.core.errors import ConfigError
-from support.gguf_files import FORMS, WHOLE, array, gguf, number, text
+from support.gguf_files import FORMS, WHOLE, array, gguf, number, string, text
 
 
 def read(path: Path, data: bytes) -> Metadata:
@@ -107,3 +108,47 @@ def test_damaged_file_raises_only_config_error(tmp_path_factory: pytest.TempPath
 def test_missing_file_is_reported(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="No such file"):
         metadata(tmp_path / "none.gguf")
+
+
+# What people want to know
+
+
+def tensor(name: str, *dimensions: int) -> bytes:
+    return string(name) + struct.pack(f"<I{len(dimensions)}QIQ", len(dimensions), *dimensions, 0, 0)
+
+
+def test_contents_count_parameters_and_name_quantization_and_licence(file: Path) -> None:
+    head = gguf(WHOLE | {"general.file_type": number("u32", 15), "general.license": text("apache-2.0")})
+    tensors = tensor("a", 3, 5) + tensor("b", 7)
+    file.write_bytes(head[:8] + struct.pack("<Q", 2) + head[16:] + tensors)
+    assert contents(file) == Contents("llama", 22, "Q4_K_M", "apache-2.0")
+
+
+@pytest.mark.parametrize("kind", LlamaFileType)
+def test_names_of_quantizations_are_those_of_llama_cpp(kind: LlamaFileType, file: Path) -> None:
+    file.write_bytes(gguf({"general.file_type": number("u32", kind.value)}))
+    name = "" if kind is LlamaFileType.GUESSED else kind.name.removeprefix("ALL_").removeprefix("MOSTLY_")
+    assert contents(file).quantization == name
+
+
+def test_contents_of_unstated_facts_are_empty(file: Path) -> None:
+    file.write_bytes(gguf({}))
+    assert contents(file) == Contents("", 0, "", "")
+
+
+def test_shape_of_beginning_needs_only_the_first_fields(file: Path) -> None:
+    facts = {
+        "general.architecture": text("llama"),
+        "llama.block_count": number("u32", 2),
+        "llama.context_length": number("u32", 4096),
+        "llama.embedding_length": number("u32", 64),
+        "llama.attention.head_count": number("u32", 4),
+        "llama.attention.head_count_kv": number("u32", 2),
+    }
+    data = gguf(facts | WHOLE)
+    file.write_bytes(data)
+    found = shape_of_beginning(data[:-40])
+    assert found is not None
+    assert found.cache_bytes_per_token == shape(file).cache_bytes_per_token == 2 * 2 * 2 * 32
+    assert shape_of_beginning(data[:60]) is None
+    assert shape_of_beginning(b"<html>") is None

@@ -5,14 +5,13 @@ concurrency slots, and a constant for the process and the buffers of a computati
 compares it with running engines.
 """
 
+import os
 from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
 
-import psutil
-
-from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.embedded_model import context_window_of
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.engine.settings import cache_size_factor
 from dragoman.backends.embedded.gguf import Shape
 from dragoman.core.errors import UnsupportedError, quote
 
@@ -35,7 +34,8 @@ def needed_bytes(size_bytes: int, shape: Shape, config: EmbeddedConfig) -> int:
     """
     tokens = context_window_of(shape.context_window, config) * config.max_concurrency
     weights = size_bytes * (1 + shape.repacked_share)
-    return round(weights) + shape.cache_bytes_per_token * tokens + PROCESS_BYTES
+    cache = shape.cache_bytes_per_token * cache_size_factor(config) * tokens
+    return round(weights + cache) + PROCESS_BYTES
 
 
 def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
@@ -47,6 +47,8 @@ def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
     """
     if memory_mb:
         return memory_mb * MB
+    import psutil  # here, as the base install has no psutil, and needs the functions above
+
     used = 0
     for pid in engines:
         try:
@@ -57,6 +59,19 @@ def budget_bytes(memory_mb: int, engines: Iterable[int]) -> int:
         used += status.rss - getattr(status, "shared", 0)
     available = min([psutil.virtual_memory().available, *available_in_cgroups(_CGROUPS, _own_cgroup())])
     return int((available + used) * _USABLE_SHARE)
+
+
+def total_bytes() -> int:
+    """Returns the size of the memory of this machine, or of this container; 0: not known."""
+    try:
+        import psutil
+    except ImportError:
+        if not hasattr(os, "sysconf"):  # Windows
+            return 0
+        total = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    else:
+        total = int(psutil.virtual_memory().total)
+    return min([total, *_limits_of_cgroups(_CGROUPS, _own_cgroup())])
 
 
 def too_large_error(
@@ -100,11 +115,8 @@ def available_in_cgroups(root: Path, own: str) -> list[int]:
         root: where control groups are mounted.
         own: the path of the process's own group below it.
     """
-    folder = root / own.lstrip("/")
     available = []
-    for each in (folder, *folder.parents) if folder.is_relative_to(root) and folder.is_dir() else (root,):
-        if not each.is_relative_to(root):
-            break
+    for each in _cgroup_folders(root, own):
         try:
             limit, current = (each / "memory.max").read_text(), int((each / "memory.current").read_text())
             status = dict(line.split() for line in (each / "memory.stat").read_text().splitlines())
@@ -116,3 +128,21 @@ def available_in_cgroups(root: Path, own: str) -> list[int]:
                 int(limit) - current + int(status.get("inactive_file", 0)) + int(status.get("active_file", 0))
             )
     return available
+
+
+def _limits_of_cgroups(root: Path, own: str) -> list[int]:
+    """Returns the memory limit of each control group that contains this process; arguments as above."""
+    limits = []
+    for each in _cgroup_folders(root, own):
+        try:
+            limit = (each / "memory.max").read_text().strip()
+        except OSError:
+            continue
+        limits += [int(limit)] if limit.isdecimal() else []
+    return limits
+
+
+def _cgroup_folders(root: Path, own: str) -> list[Path]:
+    folder = root / own.lstrip("/")
+    folders = (folder, *folder.parents) if folder.is_relative_to(root) and folder.is_dir() else (root,)
+    return [each for each in folders if each.is_relative_to(root)]

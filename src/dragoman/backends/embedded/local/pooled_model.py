@@ -86,6 +86,7 @@ class PooledModel:
         """
         engine = self.model.engine if self.model is not None else None
         is_ready = self.state == "ready" and engine is not None and engine.is_ready
+        prefixes = engine.prefixes if engine is not None else None
         return {
             "state": "restarting" if self.state == "ready" and not is_ready else self.state,
             "ready": is_ready,
@@ -94,6 +95,8 @@ class PooledModel:
             "memory_mb": round(self.spec.needed_bytes / 1e6),
             "expires_s": expires_s,
             "restarts": engine.restarts if engine is not None else 0,
+            "hardware": str(engine.hardware or "") if engine is not None else "",
+            **({"prefixes": prefixes.state()} if prefixes is not None else {}),
         }
 
 
@@ -105,5 +108,6 @@ NOT_LOADED: Mapping[str, object] = {
     "memory_mb": 0,
     "expires_s": None,
     "restarts": 0,
+    "hardware": "",
 }
 """The state of a model that waits for memory."""

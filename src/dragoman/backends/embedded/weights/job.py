@@ -1,6 +1,7 @@
 """One download: where its files are, its progress, and the steps that all sources share."""
 
 import os
+import re
 import shutil
 import sys
 import threading
@@ -8,7 +9,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, Final, TypeAlias
 
 from dragoman.catalog.models import Source
 from dragoman.core.errors import ConfigError, RemoteError
@@ -17,6 +18,8 @@ Progress: TypeAlias = Callable[[int, int, str], None]
 """Receives the bytes that are done, the bytes in all (0: unknown) and the name of the step; never from two threads at
 once."""
 
+SPLIT_FILE: Final = re.compile(r"-(?P<number>\d{5})-of-(?P<count>\d{5})$")
+"""End of the name of one of several parts, without `.gguf`."""
 _POLL_EVERY_S = 0.2
 """How often the size of a file that another program writes is read, for the progress only."""
 
@@ -55,6 +58,8 @@ class DownloadJob:
     progress: Progress = no_progress
     force: bool = False
     """Whether to download a file that is there already."""
+    label: str = ""
+    """Which file of several it is, for the progress."""
 
     @property
     def partial_file(self) -> Path:
@@ -69,7 +74,16 @@ class DownloadJob:
     def report(self, done_bytes: int, step: str) -> None:
         """Reports the progress of a step."""
         done = min(done_bytes, self.size_bytes) if self.size_bytes else done_bytes
-        self.progress(done, self.size_bytes, step)
+        self.progress(done, self.size_bytes, f"{step} {self.label}".rstrip())
+
+
+def projector_path(file: Path) -> Path:
+    """Returns where the projector of downloaded weights is, if they have one.
+
+    Args:
+        file: the weights; of several parts, any of them.
+    """
+    return file.with_name(f"{SPLIT_FILE.sub('', file.stem)}.mmproj.gguf")
 
 
 def format_size(size_bytes: int) -> str:

@@ -22,6 +22,7 @@ from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning import constrained_decoding
 from dragoman.backends.http.planning.constrained_decoding import ConstraintFields
+from dragoman.backends.http.planning.found_tools import mode_for_found_tools, with_calls_in_text
 from dragoman.backends.http.planning.provider import provider_of, schema_target
 from dragoman.backends.http.planning.rejections import Rejections
 from dragoman.backends.http.planning.request_plan import RequestPlan
@@ -136,7 +137,7 @@ class RequestPlanner:
         Raises:
             UnsupportedError: the server's API cannot express the request.
         """
-        return self._write_chat(self._fit_budget(request)[0], mode).body
+        return self._write_chat(self._fit_budget(request)[0], self._mode_for(request, mode)).body
 
     def plan(self, request: Request, mode: ModelMode, *, without_grammar: bool = False) -> RequestPlan:
         """Returns the plan for this request: limit and trim it, write it in the server's API, constrain the model.
@@ -152,6 +153,7 @@ class RequestPlanner:
         """
         fitted, warnings = self._fit_budget(request)
         reject_oversized(fitted, self._config.context_window)
+        mode = self._mode_for(fitted, mode)
         is_completion = mode.endpoint == "completions"
         written = self._write_completion(fitted, mode) if is_completion else self._write_chat(fitted, mode)
         if warnings:
@@ -179,6 +181,9 @@ class RequestPlanner:
     def plan_without(self, plan: RequestPlan, error: UpstreamError) -> RequestPlan | None:
         """Returns the plan without what the server has rejected with this error; None if nothing can be left out."""
         return self._rejections.without(plan, error, self.plan)
+
+    def _mode_for(self, request: Request, mode: ModelMode) -> ModelMode:
+        return mode_for_found_tools(request, mode, self.provider, self._format(request, mode))
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
@@ -245,7 +250,8 @@ class RequestPlanner:
             case "native":
                 return request, ()
             case "parse":
-                return text_mode_request.for_parse_mode(self.verbatim_history.restore(request)), ()
+                restored = with_calls_in_text(self.verbatim_history.restore(request), self.provider)
+                return text_mode_request.for_parse_mode(restored), ()
             case "prompt":
                 return text_mode_request.for_prompted_mode(
                     self.verbatim_history.restore(request), self._format(request, mode)

@@ -12,6 +12,8 @@ def test_need_grows_with_context_and_concurrency() -> None:
     shape = Shape("llama", "model", 4096, 0, 1000, has_vocabulary=True, repacked_share=0.5)
     config = EmbeddedConfig(max_concurrency=2)
     assert memory.needed_bytes(10_000_000, shape, config) == 15_000_000 + 4096 * 2 * 1000 + memory.PROCESS_BYTES
+    config = EmbeddedConfig(max_concurrency=2, cache_type="q8_0", cache_type_v="f16")
+    assert memory.needed_bytes(0, shape, config) == 4096 * 2 * 1000 * (34 / 32 + 2) / 4 + memory.PROCESS_BYTES
 
 
 def test_budget_is_setting_or_what_is_available() -> None:

@@ -25,7 +25,9 @@ class Scripted:
         self.go.set()
         self.error: Exception | None = None
         self.loads = self.unloads = 0
-        self.engine = SimpleNamespace(is_ready=True, pid=None, active=0, waiting=0, restarts=0)
+        self.engine = SimpleNamespace(
+            prefixes=None, is_ready=True, pid=None, active=0, waiting=0, restarts=0, hardware=None
+        )
 
     async def start(self) -> None:
         self.loads += 1

@@ -1,4 +1,4 @@
-"""Terminates the CLI's processes when the gateway has exited for whatever reason, including SIGKILL.
+"""Terminates processes when the gateway has exited for whatever reason, including SIGKILL.
 
 A small process holds the other end of a pipe, on which it receives each process group and each folder when it begins
 and ends (`+group 123`, `-folder /tmp/dragoman-x`). When the operating system closes the pipe, it terminates the groups

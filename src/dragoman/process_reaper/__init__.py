@@ -1,0 +1,1 @@
+"""Ends the processes and folders of a gateway that has exited, also after SIGKILL."""
