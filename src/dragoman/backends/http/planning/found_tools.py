@@ -6,6 +6,7 @@ beginning, with that choice, and the calls are parsed here. The model has read t
 results of its searches.
 """
 
+from collections.abc import Callable
 from dataclasses import replace
 
 import msgspec
@@ -16,17 +17,20 @@ from dragoman.core.messages import Request
 from dragoman.parsing.format import Format
 
 
-def mode_for_found_tools(request: Request, mode: ModelMode, provider: Provider | None, format: Format) -> ModelMode:
+def mode_for_found_tools(
+    request: Request, mode: ModelMode, provider: Provider | None, format_of: Callable[[Request, ModelMode], Format]
+) -> ModelMode:
     """Returns tool mode `parse` for a request with found tools if the server is one of these; else the mode.
 
     Args:
         request: The request.
         mode: How the model is asked for calls.
         provider: The server's type; None: not known.
-        format: The format in which the model writes calls.
+        format_of: Returns the format in which the model writes calls; it takes long, so only if it matters.
     """
-    is_parsed_by_server = mode.tool_mode == "native" and _leaves_calls(request, provider)
-    return replace(mode, tool_mode="parse") if is_parsed_by_server and format.name != "auto" else mode
+    if mode.tool_mode != "native" or not _leaves_calls(request, provider) or format_of(request, mode).name == "auto":
+        return mode
+    return replace(mode, tool_mode="parse")
 
 
 def with_calls_in_text(request: Request, provider: Provider | None) -> Request:

@@ -183,7 +183,7 @@ class RequestPlanner:
         return self._rejections.without(plan, error, self.plan)
 
     def _mode_for(self, request: Request, mode: ModelMode) -> ModelMode:
-        return mode_for_found_tools(request, mode, self.provider, self._format(request, mode))
+        return mode_for_found_tools(request, mode, self.provider, self._format)
 
     def _format(self, request: Request, mode: ModelMode) -> Format:
         """Returns the format that the model writes: from the settings, else its template, else its name."""
