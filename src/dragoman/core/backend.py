@@ -92,12 +92,12 @@ class Attempts:
         self.failed.append((self.upstream, failure_reason(error)))
 
     def retry(self, error: DragomanError) -> None:
-        """The last attempt failed, and the same backend is asked again."""
+        """The last attempt failed, and is retried at the same backend."""
         self.fail(error)
         self.count += 1
 
     def reask(self, reason: str) -> None:
-        """The same model is asked again, because of this warning about its first response."""
+        """The model is re-asked, because of this warning about its first response."""
         self.failed.append((self.upstream, reason))
         self.count += 1
 

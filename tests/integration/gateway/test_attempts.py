@@ -3,16 +3,20 @@
 client ─HTTP→ gateway ─HTTP→ one that fails, one that answers
 """
 
+import asyncio
 import json
 import logging
+from typing import Any
 
+import httpx2
 import pytest
 
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import END, FRONTS, HEAD, Play, Server, ask, piece, server, whole
-from support.gateway import CHAT
+from support.gateway import CHAT, MESSAGES
+from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scripted_backend import serving
 
@@ -31,8 +35,23 @@ def play_stream() -> Play:
     return play
 
 
-def upstream(name: str, far: Server, model: str = "own") -> HttpBackend:
-    return HttpBackend(name, HttpConfig(url=f"{far.url}/v1", models=(model,), max_retries=0), {})
+def upstream(name: str, far: Server, model: str = "own", **settings: Any) -> HttpBackend:
+    own = {"models": (model,), "max_retries": 0, **settings}
+    return HttpBackend(name, HttpConfig(url=f"{far.url}/v1", **own), {})
+
+
+def told(answer: httpx2.Response) -> dict[str, str]:
+    """The headers about the upstream, without their prefix."""
+    prefix = "x-dragoman-"
+    names = ("upstream", "model", "attempts", "upstream-request-id")
+    return {name: answer.headers[prefix + name] for name in names if prefix + name in answer.headers}
+
+
+def facts(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    """The only line of the access log."""
+    (line,) = (record.getMessage() for record in caplog.records if record.name == "dragoman.access")
+    logged: dict[str, Any] = json.loads(line)
+    return logged
 
 
 @pytest.mark.parametrize("stream", [False, True])
@@ -47,14 +66,65 @@ async def test_headers_and_log_name_upstream_that_answered(
         async with serving(Gateway([upstream("a", one), upstream("b", two)], aliases)) as (_, url):
             answer = await ask(url, path, stream, TRACE)
     assert answer.status_code == 200
-    told = {name: answer.headers[f"x-dragoman-{name}"] for name in ("upstream", "model", "attempts")}
-    assert told == {"upstream": "b", "model": "own", "attempts": "2"}
-    assert answer.headers["x-dragoman-upstream-request-id"] == "up_1"
+    assert told(answer) == {"upstream": "b", "model": "own", "attempts": "2", "upstream-request-id": "up_1"}
     assert [{name: asked[1].get(name) for name in TRACE} for asked in two.asked] == [TRACE]
-    facts = next(json.loads(r.getMessage()) for r in caplog.records if r.name == "dragoman.access")
-    assert (facts["upstream"], facts["upstream_model"], facts["attempts"]) == ("b", "own", 2)
-    assert facts["failed_attempts"] == [{"upstream": "a", "error": "UpstreamError: status 503"}]
-    assert (facts["upstream_request_id"], facts["trace_id"]) == ("up_1", TRACE_ID)
+    logged = facts(caplog)
+    assert (logged["upstream"], logged["upstream_model"], logged["attempts"]) == ("b", "own", 2)
+    assert logged["failed_attempts"] == [{"upstream": "a", "error": "UpstreamError: status 503"}]
+    assert (logged["upstream_request_id"], logged["trace_id"]) == ("up_1", TRACE_ID)
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_response_that_is_passed_through_names_upstream(stream: bool, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    answers = play_stream() if stream else whole(200, COMPLETION, x_request_id="up_1")
+    async with server(answers) as one:
+        backend = upstream("a", one, "m", tool_mode="native", passthrough=True)
+        async with serving(Gateway([backend])) as (_, url):
+            answer = await ask(url, CHAT, stream, TRACE)
+    assert told(answer) == {"upstream": "a", "model": "m", "attempts": "1", "upstream-request-id": "up_1"}
+    assert {name: one.asked[0][1].get(name) for name in TRACE} == TRACE
+    logged = facts(caplog)
+    assert (logged["passthrough"], logged["upstream"], logged["trace_id"]) == (True, "a", TRACE_ID)
+
+
+async def test_untranslated_request_names_upstream_that_answered(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with server(FAILS) as one, server(whole(200, "{}", x_request_id="up_1")) as two:
+        gateway = Gateway([upstream("a", one, "m"), upstream("b", two, "m")])
+        async with serving(gateway) as (_, url), http_client(url) as client:
+            answer = await client.post("/v1/embeddings", json={"model": "m", "input": "hi"}, headers=TRACE)
+    assert told(answer) == {"upstream": "b", "model": "m", "attempts": "2", "upstream-request-id": "up_1"}
+    assert {name: two.asked[0][1].get(name) for name in TRACE} == TRACE
+    logged = facts(caplog)
+    assert [each["upstream"] for each in logged["failed_attempts"]] == ["a"]
+    assert (logged["upstream"], logged["trace_id"]) == ("b", TRACE_ID)
+
+
+async def test_retries_at_one_upstream_are_attempts(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.backends.http.retry.sleep", no_sleep)
+    plays = iter([FAILS, whole(200, COMPLETION)])
+
+    async def play(far: Server, writer: asyncio.StreamWriter) -> None:
+        await next(plays)(far, writer)
+
+    async with server(play) as one, serving(Gateway([upstream("a", one, "m", max_retries=1)])) as (_, url):
+        answer = await ask(url, MESSAGES, False)
+    assert (answer.status_code, told(answer)["attempts"]) == (200, "2")
+
+
+async def no_sleep(delay_s: float) -> None:
+    """Does not wait."""
+
+
+async def test_request_that_no_upstream_gets_names_none(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO, "dragoman.access")
+    async with server(whole(200, COMPLETION)) as one, serving(Gateway([upstream("a", one, "m")])) as (_, url):
+        search = {"type": "web_search_20250305", "name": "web_search"}
+        refused = await ask(url, MESSAGES, False, tools=[search])
+        unknown = await ask(url, MESSAGES, False, model="absent")
+    assert one.asked == []
+    assert (told(refused), told(unknown)) == ({}, {})
 
 
 async def test_error_names_last_upstream() -> None:
