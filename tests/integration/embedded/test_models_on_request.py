@@ -22,7 +22,7 @@ from support.sampling import exhaustive
 from support.small_models import write_quantized_model
 from support.workers import processes_of
 
-pytestmark = [pytest.mark.model, pytest.mark.serve]
+pytestmark = pytest.mark.model
 
 TWIN, OTHER = "twin", "other"
 MODELS = (MODEL, TWIN, OTHER)
@@ -274,7 +274,7 @@ def test_workers_share_models(folder: Path, tmp_path: Path) -> None:
         assert [(answer.status_code, answer.json()["model"]) for answer in answers] == [(200, name) for name in asked]
         assert len(processes_of(gateway, "llama_worker")) == 2
         gateway.post("/models/unload", {"model": next(iter(set(engines_of(gateway)) - {MODEL}))})
-        assert len(processes_of(gateway, "llama_worker")) == 1
+        until(lambda: len(processes_of(gateway, "llama_worker")) == 1, "the end of the engine")
         assert served(gateway) >= set(MODELS)
 
 
