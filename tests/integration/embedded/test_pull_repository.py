@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local.memory import MB, PROCESS_BYTES
 from dragoman.backends.embedded.media import find_projector
 from support.gateway import command, environment, run, until
 from support.gguf_files import WHOLE, gguf, number
@@ -30,8 +31,8 @@ FILES = {
     "mmproj-m-F32.gguf": b"GGUF projector, large",
     "mmproj-m-F16.gguf": b"GGUF projector",
 }
-CACHE_MB = 655
-"""The KV cache of `LAYERS`: 40 kB for each of 4096 tokens, in two slots, and 300 MB for the process."""
+CACHE_BYTES = 40_000 * 4096 * 2
+"""The KV cache of `LAYERS`: 40 kB for each of 4096 tokens, in two slots."""
 
 
 @pytest.fixture
@@ -75,12 +76,13 @@ def test_best_quantization_is_pulled_with_projector(home: Path) -> None:
 def test_estimate_uses_header_of_file(home: Path) -> None:
     """The files are small; what does not fit is the KV cache."""
     with hub(FILES) as server:
-        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB=str(CACHE_MB * 7 // 10))
+        needed = CACHE_BYTES + PROCESS_BYTES + sum(len(FILES[f"m-Q8_0-0000{part}-of-00002.gguf"]) for part in (1, 2))
+        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB=str(needed // MB))
         assert done.returncode == 2
         assert "no model of owner/repo fits into " in done.stderr
-        assert "the smallest needs about 429.2 MB; to download one nevertheless, name its quantization" in done.stderr
-        assert "hf:owner/repo:Q4_K_M" in done.stderr
-        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB="690")
+        assert f"the smallest needs about {needed / MB:.1f} MB; to download one nevertheless, name " in done.stderr
+        assert "hf:owner/repo:Q8_0" in done.stderr
+        done = pull(home, server.address, "hf:owner/repo", DRAGOMAN_EMBEDDED_MEMORY_MB=str(needed * 3 // 2 // MB))
     assert done.returncode == 0, done.stderr
     assert "chosen of 3 models: hf:owner/repo/m-Q4_K_M.gguf" in done.stderr
 

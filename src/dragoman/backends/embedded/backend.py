@@ -21,7 +21,7 @@ from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
 from dragoman.backends.embedded.local.pool import ModelPool
 from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progress
-from dragoman.backends.embedded.local.stores import FoundFile
+from dragoman.backends.embedded.local.stores import FoundFile, parts_of
 from dragoman.backends.embedded.media import find_projector, read_projector
 from dragoman.catalog import models as catalog
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
@@ -49,7 +49,7 @@ class EmbeddedBackend(Backend):
         """
         self._config, self._report = config, report
         (served,) = default.models()
-        shape, size = gguf.shape(path), path.stat().st_size
+        shape, size = gguf.shape(path), sum(part.stat().st_size for part in parts_of(path) if part.is_file())
         self._default = LocalModel(served.id, _aliases(served.id), path, size, "settings", shape)
         self._built = {served.id: (path, default)}
         """Models by id, with their files; they remember what they wrote also while they are not loaded."""

@@ -19,7 +19,7 @@ _EXAMPLES: Final = """
       dragoman models ps --json
       dragoman models pull hf:OWNER/REPO:Q4_K_M
 
-    `dragoman models COMMAND --help` describes a command.
+    `dragoman help models show` describes the command show.
 
     exit status:
       0  success

@@ -68,14 +68,9 @@ class Scan:
         part = _PART.match(file.path.stem)
         if part is None:
             self.files.append(file._replace(size_bytes=_size(file.path)))
-        elif int(part["number"]) == 1:
-            count, width = int(part["count"]), len(part["number"])
-            parts = [
-                file.path.with_name(f"{part['name']}-{n:0{width}}-of-{part['count']}.gguf") for n in range(1, count + 1)
-            ]
-            if all(each.is_file() for each in parts):
-                name = file.name.removesuffix(file.path.stem) + part["name"]
-                self.files.append(file._replace(name=name, size_bytes=sum(map(_size, parts))))
+        elif int(part["number"]) == 1 and all(each.is_file() for each in parts_of(file.path)):
+            name = file.name.removesuffix(file.path.stem) + part["name"]
+            self.files.append(file._replace(name=name, size_bytes=sum(map(_size, parts_of(file.path)))))
 
     def below(self, folder: Path, depth: int = _DEPTH) -> Iterator[Path]:
         """Yields the models below a folder, in the order of their names; no projectors."""
@@ -104,6 +99,15 @@ class Scan:
 
     def _look(self, path: Path) -> None:
         self._seen[path] = _stamp(path)
+
+
+def parts_of(path: Path) -> list[Path]:
+    """Returns the files of a model, of which this is one: several if its name ends in `-00001-of-00003`."""
+    part = _PART.match(path.stem)
+    if part is None:
+        return [path]
+    numbers = range(1, int(part["count"]) + 1)
+    return [path.with_name(f"{part['name']}-{n:0{len(part['number'])}}-of-{part['count']}.gguf") for n in numbers]
 
 
 def scan(folders: tuple[str, ...], *, discover: bool, environ: Mapping[str, str] = os.environ) -> Scan:

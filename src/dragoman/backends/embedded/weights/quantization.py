@@ -115,10 +115,11 @@ def choose_model(
         return models[0]
     suitable = _best_label(models, needed, memory_bytes)
     if suitable is None:
+        smallest = min(models, key=needed)
         raise ConfigError(
             f"no model of {repository} fits into {format_size(memory_bytes)} of memory: expected at most "
-            f"{_MOST:.0%} of it, the smallest needs about {format_size(min(needed(model) for model in models))}; "
-            f"to download one nevertheless, name its quantization, such as hf:{repository}:{_smallest(models)}"
+            f"{_MOST:.0%} of it, the smallest needs about {format_size(needed(smallest))}; to download one "
+            f"nevertheless, name its quantization, such as hf:{repository}:{smallest.quantization}"
         )
     return _only(repository, [model for model in models if model.quantization == suitable])
 
@@ -169,7 +170,3 @@ def _best_label(models: Sequence[HubModel], needed: Callable[[HubModel], int], m
         return max(suitable, key=lambda model: model.size_bytes).quantization
     unquantized = [model for model in models if model.quantization in _UNQUANTIZED and is_suitable(model, _HALF)]
     return min(unquantized, key=lambda model: model.size_bytes).quantization if unquantized else None
-
-
-def _smallest(models: Sequence[HubModel]) -> str:
-    return min((model for model in models), key=lambda model: model.size_bytes).quantization
