@@ -18,7 +18,7 @@ import random
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple
 from urllib.parse import urlsplit
 
 from dragoman.backends.http import retry
@@ -42,7 +42,6 @@ from dragoman.backends.shared_state import SharedState
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
-    DragomanError,
     RemoteError,
     UpstreamTimeoutError,
     loggable_message,
@@ -58,8 +57,6 @@ RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Limit of a short response's body: far more than the largest list of models."""
 REQUEST_TIMEOUT_S: Final = 5.0
 """Timeout of requests for metadata, such as the list of models, which must not delay anything else."""
-
-OnRetry: TypeAlias = Callable[[DragomanError], None]
 
 
 class HttpResponse(NamedTuple):
@@ -131,7 +128,6 @@ class UpstreamConnection:
         *,
         is_trial: bool = False,
         on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None,
-        on_retry: OnRetry | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Sends a POST and yields the bytes of the response as they arrive.
 
@@ -142,7 +138,6 @@ class UpstreamConnection:
             is_trial: sends a request that the server may not support: it is not retried, and the circuit breaker
                 ignores its outcome.
             on_headers: is called with the headers of a successful response, names in lower case.
-            on_retry: is called before each retry, with the error of the last attempt.
 
         Raises:
             UpstreamError: the server returned an error.
@@ -150,7 +145,7 @@ class UpstreamConnection:
             UpstreamTimeoutError: the server sent nothing for too long.
             QueueFullError: the queue for a slot is full.
         """
-        response = await self.open(path, body, headers, is_trial=is_trial, on_retry=on_retry)
+        response = await self.open(path, body, headers, is_trial=is_trial)
         try:
             on_headers(response.headers)
             while piece := await response.read():
@@ -159,13 +154,7 @@ class UpstreamConnection:
             await response.close()
 
     async def open(
-        self,
-        path: str,
-        body: bytes,
-        headers: Mapping[str, str],
-        *,
-        is_trial: bool = False,
-        on_retry: OnRetry | None = None,
+        self, path: str, body: bytes, headers: Mapping[str, str], *, is_trial: bool = False
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -174,7 +163,6 @@ class UpstreamConnection:
             body: JSON.
             headers: headers of this request alone.
             is_trial: see `stream_post`.
-            on_retry: see `stream_post`.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
@@ -189,8 +177,7 @@ class UpstreamConnection:
             if not is_trial:
                 (request := breaker.guard()).begin()
                 guarded = request
-            retries = 0 if once else self._config.max_retries
-            response = await self._send_with_retries(path, body, headers, retries, on_retry)
+            response = await self._send_with_retries(path, body, headers, 0 if once else self._config.max_retries)
         except BaseException as error:
             if guarded is not None:
                 guarded.end(error)
@@ -267,9 +254,7 @@ class UpstreamConnection:
         except LocalProtocolError as e:
             raise ConfigError(f"{e} - at upstreams.{self._name}") from None
 
-    async def _send_with_retries(
-        self, path: str, body: bytes, headers: Mapping[str, str], retries: int, on_retry: OnRetry | None
-    ) -> Response:
+    async def _send_with_retries(self, path: str, body: bytes, headers: Mapping[str, str], retries: int) -> Response:
         """Sends the request, with retries, and returns the response once its headers have arrived."""
         attempt = 0
         while True:
@@ -280,8 +265,6 @@ class UpstreamConnection:
                 if delay_s is None:
                     raise failed.error from None
                 log.warning("%s is retried in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
-                if on_retry is not None:
-                    on_retry(failed.error)
             attempt += 1
             await retry.sleep(delay_s)
 
