@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final, TextIO
 
 from dragoman import compose, dialects
 from dragoman import config as settings
+from dragoman.backends.embedded.local.files import find_model
 from dragoman.cli._common import (
     CAPTURE_DIR_HELP,
     EMBEDDED_MODEL,
@@ -31,6 +32,7 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.router import alias_targets, unknown_alias_target
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -151,6 +153,11 @@ def run(args: argparse.Namespace) -> int:
             "sockets that several workers need; start several gateways at different ports instead"
         )
     name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
+    others = compose.has_upstreams(config)
+    for alias, targets in config.model_aliases.items():
+        for target in alias_targets(targets):
+            if not others and target != name and not find_model(config.embedded, target):
+                raise unknown_alias_target(alias, target, [name])
     missing = missing_extras_message("server", *(("embedded",) if name else ()))
     if args.print_config:
         for problem in problems:

@@ -21,6 +21,7 @@ class ProgramErrors:
 
     def __init__(self) -> None:
         self._tail = b""
+        self._ended = threading.Event()
         self.pid: Future[int] = Future()
         """Id of the process; 0: it ended before it could report its id."""
 
@@ -28,6 +29,10 @@ class ProgramErrors:
     def tail(self) -> str:
         """The last part of the text."""
         return self._tail.decode("utf-8", "replace").strip()
+
+    def wait_for_end(self, timeout_s: float) -> None:
+        """Blocks until all is read that the program wrote before it ended."""
+        self._ended.wait(timeout_s)
 
     @contextmanager
     def opened(self, *, has_pid: bool) -> Iterator[TextIO]:
@@ -51,5 +56,6 @@ class ProgramErrors:
                     has_pid = False
                 self._tail = (self._tail + data)[-_MAX_BYTES:]
         os.close(pipe)
+        self._ended.set()
         if has_pid:
             self.pid.set_result(0)

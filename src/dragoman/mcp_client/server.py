@@ -32,6 +32,9 @@ T = TypeVar("T")
 
 log = logging.getLogger("dragoman.mcp_client")
 
+_LAST_OUTPUT_S: Final = 0.5
+"""Time to read what a program wrote before its start failed."""
+
 _SOON_S: Final = 10.0
 """Time that a request waits for tools which the gateway offers by itself."""
 _SESSION_ENDED: Final = re.compile(
@@ -231,6 +234,8 @@ class McpServer:
                 await connection.open()
         except Exception as error:  # noqa: BLE001 the SDK and its transports raise any
             self._problem = f": {self._start_problem(error, connection)}"
+            if self.config.command:
+                await asyncio.to_thread(connection.errors.wait_for_end, _LAST_OUTPUT_S)
             self.last_output = tail = self._redactor.redact_text(connection.errors.tail)
             detail = f"; it wrote: {tail}" if tail else ""
             log.warning("the MCP server %s could not be started%s%s", self.name, self._problem, detail)

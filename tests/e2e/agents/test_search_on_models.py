@@ -27,21 +27,18 @@ def search(*args: str, timeout_s: float) -> None:
     assert did.returncode == 0, did.stdout + did.stderr
 
 
-@pytest.mark.ran("Claude Code", "Qwen2.5-Coder")
 def test_claude_code_searches_with_recorded_texts() -> None:
     search("--replay", timeout_s=4 * DEADLINE_S)
 
 
 @pytest.mark.model
 @pytest.mark.every
-@pytest.mark.ran("Claude Code", "embedded model")
 def test_claude_code_searches_on_embedded_model() -> None:
     search(timeout_s=claude_code.DEADLINE_S)
 
 
 @pytest.mark.model
 @pytest.mark.every
-@pytest.mark.ran("Claude Code", "llama-server")
 async def test_claude_code_searches_on_llama_server(tmp_path: Path) -> None:
     """In tool mode `prompt`, as with its own template the model does not call the tool; it would repeat the call."""
     config = tmp_path / "config.toml"

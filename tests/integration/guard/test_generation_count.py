@@ -4,6 +4,7 @@ import contextlib
 import itertools
 import json
 from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -95,7 +96,7 @@ Count = Callable[[], int]
 async def embedded(*texts: str, policy: GuardPolicy | None = None) -> AsyncIterator[tuple[str, Count, RepeatingLlama]]:
     profile = replace(models.default(), name="m", after_result="no_repeats")
     metadata = Metadata("m", CHATML, 4096, "", "", ("<|im_start|>", "<|im_end|>"), ())
-    backend = EmbeddedModel("m.gguf", profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
+    backend = EmbeddedModel(Path("m.gguf"), profile, EmbeddedConfig(), lambda _: None, metadata)  # type: ignore[arg-type]
     backend.engine = model = RepeatingLlama(*texts)
     async with serving(Gateway([backend], policy=policy or GuardPolicy())) as (_, url):
         yield url, lambda: len(model.prompts), model

@@ -65,7 +65,8 @@ async def test_program_ignores_no_signals() -> None:
     with pytest.raises(Exception, match="could not be started"):
         await server.tools()
     await servers.close()
-    assert server.last_output == "SigIgn:\t0000000000000000"
+    ignored = int(server.last_output.removeprefix("SigIgn:\t"), 16)
+    assert ignored & 0x7FFF_FFFF == 0  # of the signals that have names; a parent may ignore others
 
 
 @pytest.mark.parametrize("program", ["no-such-program", "./no-such-program"])

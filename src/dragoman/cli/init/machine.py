@@ -180,8 +180,9 @@ def _free_port(server: settings.ServerConfig) -> int:
 
 
 def _memory_bytes() -> int | None:
+    from dragoman.backends.embedded.local.memory import budget_bytes
+
     try:
-        from dragoman.backends.embedded.local.memory import budget_bytes
-    except ImportError:
+        return budget_bytes(0, ())
+    except ImportError:  # psutil
         return None
-    return budget_bytes(0, ())

@@ -58,7 +58,7 @@ EVENTS: list[AnyEvent] = [
     TextDelta("text with \x00 and é and 🙂"),
     RefusalDelta("no"),
     VendorBlock("anthropic_messages", "search", '{"a": 1.50}', ("completed",)),
-    VendorBlockStart("openai_responses", "search", '{"a": 1.50}', ("in_progress",)),
+    VendorBlockStart("openai_responses", "search", '{"a": 1.50}', ("in_progress",), '{"a": 1}'),
     Detail("logprobs", "[1.50]", "openai_chat"),
     ToolCallStart(3, "call_1", "weather"),
     ToolCallDelta(3, '{"city":'),

@@ -8,6 +8,7 @@ a pinned one never.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from typing import Final
@@ -142,7 +143,7 @@ class ModelPool:
 
     def states(self) -> dict[str, Mapping[str, object]]:
         """Returns the state of each model that is loaded or waits for memory, by name."""
-        now_s = asyncio.get_running_loop().time()
+        now_s = time.monotonic()
         states = {name: pooled.facts(self._expires_s(pooled, now_s)) for name, pooled in self._models.items()}
         for name, queued in self._queue.items():
             earlier = states.get(name, NOT_LOADED)
@@ -203,7 +204,7 @@ class ModelPool:
 
     def _release(self, pooled: PooledModel) -> None:
         pooled.users -= 1
-        pooled.last_used_s = asyncio.get_running_loop().time()
+        pooled.last_used_s = time.monotonic()
         self._advance()
 
     def _reason_to_wait(self, name: str) -> str:
@@ -305,7 +306,7 @@ class ModelPool:
         else:
             if pooled.state == "loading":
                 pooled.state, pooled.task = "ready", None
-                pooled.last_used_s = asyncio.get_running_loop().time()
+                pooled.last_used_s = time.monotonic()
                 waiters, pooled.waiters = pooled.waiters, []
                 _grant(pooled, waiters)
                 self._advance()
@@ -353,7 +354,7 @@ class ModelPool:
     def _expire(self) -> None:
         """Unloads models that have been idle for long, and sets the timer for the next one."""
         loop = asyncio.get_running_loop()
-        now_s, due = loop.time(), list[float]()
+        now_s, due = time.monotonic(), list[float]()
         for pooled in list(self._models.values()):
             if self._expires_s(pooled, now_s) is None:
                 continue

@@ -55,7 +55,7 @@ class PooledModel:
     users: int = 0
     """Requests that have been granted and have not ended."""
     last_used_s: float = 0.0
-    """By the clock of the event loop."""
+    """By the monotonic clock."""
     is_leaving: bool = False
     """It gets no new requests: another model needs its memory."""
     is_stopped: bool = False

@@ -27,7 +27,7 @@ _REPACKED_SHARE: Final = 0.75
 _LABEL: Final = re.compile(
     r"(?:^|[-._/])((?:UD-)?(?:I?Q\d(?:_[A-Z0-9]+)*|TQ\d_\d|[BN]?V?F(?:P)?(?:4|16|32)|MXFP4(?:_MOE)?))(?=$|[-._/])", re.I
 )
-_PART: Final = re.compile(r"(.+)-(\d{5})-of-(\d{5})\.gguf", re.I)
+_PART: Final = re.compile(r"^(.+)-(\d{5})-of-(\d{5})\.gguf", re.I)
 _MOST_LISTED: Final = 40
 
 
