@@ -82,6 +82,7 @@ def test_damaged_manifests_are_ignored(tmp_path: Path, home: Path, manifest: str
 
 def test_manifest_names_no_file_outside_blobs(tmp_path: Path, home: Path) -> None:
     write(home / "secret")
+    (home / ".ollama/models/blobs").mkdir(parents=True)  # through which the path of the digest would lead
     layers = [{"mediaType": "application/vnd.ollama.image.model", "digest": "../../../secret"}]
     path = home / ".ollama/models/manifests/registry.ollama.ai/library/tiny/latest"
     write(path, json.dumps({"layers": layers}).encode())
