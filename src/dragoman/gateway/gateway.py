@@ -35,7 +35,7 @@ from dragoman.gateway.memory_response_store import MemoryResponseStore
 from dragoman.gateway.response_recorder import ResponseRecorder
 from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.response_stream import BackendAttempt, Generate, stream_response
-from dragoman.gateway.router import ModelRoute, Router, failover_notice, rerouted
+from dragoman.gateway.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.usage import UsageFiller
 from dragoman.gateway.vendor_tools import client_run_tools
 from dragoman.gateway.vendor_tools.listings import Listings, offers_tools
@@ -187,16 +187,15 @@ class Gateway:
         if offers_tools(self._vendor_tools.executors, request.model, routed.model):
             return None
         response = backend.passthrough(routed, body, request.model, context)
-        if response is None or repair_history(routed.messages)[1]:
+        if response is None or has_part(routed.messages, PreviousResponseRef) or repair_history(routed.messages)[1]:
             return None
         if client_run_tools.with_functions(request, routes[0])[0] is not request:
             return None
         if self._vendor_tools.plan(request, routes[0]) is not None:
             return None
-        if has_part(routed.messages, PreviousResponseRef):
-            return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
+        context.attempts.begin(backend_name(backend), routed.model)
         return response
 
     def generate(
@@ -257,6 +256,8 @@ class Gateway:
             client_stages: Further stages, which the events pass last.
         """
         backend, routed = route
+        if job.vendor_tools is None or job.vendor_tools.refused is None:
+            job.context.attempts.begin(backend_name(backend), routed.model)
         messages, repairs = repair_history(routed.messages)
         ordered = msgspec.structs.replace(routed, messages=messages) if repairs else routed
         edit = apply_edits_for(backend, ordered, tokenizers.find(routed.model))
@@ -385,9 +386,8 @@ class Gateway:
         cleared = edit.cleared_tokens if edit.applied else None
         if (tokens := await backend.count_tokens(edit.request)) is not None:
             return TokenCount(tokens, estimated=False, cleared=cleared)
-        return TokenCount(
-            await off_loop(large, vocabulary.estimate_request, edit.request), estimated=True, cleared=cleared
-        )
+        estimate = await off_loop(large, vocabulary.estimate_request, edit.request)
+        return TokenCount(estimate, estimated=True, cleared=cleared)
 
     def _request_to_count(self, request: Request, route: ModelRoute | None) -> Request:
         request = self.response_store.resolve(request).request

@@ -158,7 +158,7 @@ def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) 
 
 def backend_name(backend: Backend) -> str:
     """Returns the name of the backend in logs and warnings."""
-    return str(backend.health().get("backend", ""))
+    return backend.name or str(backend.health().get("backend", ""))
 
 
 def _as_alias(model: ServedModel, alias: str) -> ServedModel:
