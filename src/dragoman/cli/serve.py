@@ -32,7 +32,7 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets, unknown_alias_target
+from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat

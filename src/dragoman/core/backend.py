@@ -7,6 +7,7 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
+from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, UnsupportedError, failure_reason, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
@@ -124,6 +125,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Tools that the model is not offered, and whose calls in its text are calls all the same: they get an error."""
     attempts: Attempts = msgspec.field(default_factory=Attempts)
     """Which backends were asked."""
+    client: ClientFacts = ANONYMOUS
+    """Who sent the request."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed."""

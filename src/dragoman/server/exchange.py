@@ -151,7 +151,7 @@ class Exchange(BaseExchange):
 
     async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Responds with the number of tokens of a request."""
-        count = await self._gateway.count_tokens(request, large=large)
+        count = await self._gateway.count_tokens(request, self._record.client, large=large)
         self._record.on_count(count.tokens)
         headers = {"x-dragoman-token-count": "estimated"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
@@ -165,6 +165,7 @@ class Exchange(BaseExchange):
             progress=self._reading.observe,
             is_large=large,
             attempts=self._record.attempts,
+            client=self._record.client,
         )
         if self._observer:
             context = self._observer.wrap_context(context)

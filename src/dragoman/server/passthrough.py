@@ -28,7 +28,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import backend_name
+from dragoman.gateway.routing.router import backend_name
 from dragoman.server import form
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, log, with_model
 from dragoman.server.client_watch import Client, ClientWatch
@@ -84,7 +84,7 @@ class Passthrough(BaseExchange):
             carried["accept"] = headers["accept"]
         carried |= self._record.trace
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
-            routes = await self._gateway.routes_or_refresh(request)
+            routes = await self._gateway.routes_or_refresh(request, self._record.client)
             backends = [
                 (backend, planned.model) for backend, planned in routes if backend.forwards(self._path, planned.model)
             ]

@@ -36,7 +36,7 @@ from dragoman.core.backend import Backend
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """

@@ -23,7 +23,7 @@ from dragoman.cli.run.select_model import find_running_gateway, with_local_serve
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError, UnknownModelError, nearest, quote
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 
 _STARTING: Final = "starting"
 

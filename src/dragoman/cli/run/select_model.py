@@ -19,7 +19,7 @@ from dragoman.cli._common import listed_models, print_status
 from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_RESPONSE_S, check_key, is_local, reading_speed
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 from dragoman.prompting.prompt_budget import budget_for
 
 NEARBY: Final = "nearby"

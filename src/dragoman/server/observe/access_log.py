@@ -10,6 +10,7 @@ import msgspec
 
 from dragoman.backends import conversion_time
 from dragoman.core.backend import Attempts
+from dragoman.core.client import ANONYMOUS
 from dragoman.core.collect import finish_reason
 from dragoman.core.errors import UpstreamError, failure_reason
 from dragoman.core.events import (
@@ -70,6 +71,8 @@ class AccessRecord:
         """Set once the request has been parsed."""
         self.trace: dict[str, str] = {}
         """The client's trace headers, which are forwarded."""
+        self.client = ANONYMOUS
+        """Who sent the request."""
         self.attempts = Attempts()
         """Which backends were asked."""
         self._upstream_request_id = ""

@@ -27,8 +27,8 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.memory_response_store import MemoryResponseStore
-from dragoman.gateway.response_store import ResponseStore
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.host_names import LOOPBACK
 from dragoman.mcp_client.endpoint import McpEndpoint
@@ -355,7 +355,7 @@ def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> Res
     limits = (config.max_responses, config.max_bytes, config.ttl_s)
     if not config.path and shared_dir is None:
         return MemoryResponseStore(*limits)
-    from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 
     if config.path:
         return SqliteResponseStore(Path(config.path).expanduser(), *limits)
