@@ -26,7 +26,7 @@ from typing import Any, Final
 import msgspec
 
 from dragoman import __version__, dialects, trace_context
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core import hooks
 from dragoman.core.errors import (
     AuthError,

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.errors import (

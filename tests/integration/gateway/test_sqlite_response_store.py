@@ -9,7 +9,8 @@ import httpx2
 import pytest
 
 from dragoman import compose
-from dragoman.config import Config, ServerConfig
+from dragoman.config import Config
+from dragoman.config.server import ServerConfig
 from dragoman.core import messages as v
 from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownResponseError
 from dragoman.gateway.config import ResponseStoreConfig

@@ -14,7 +14,7 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import Backend, ExchangeContext, PassthroughResponse
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import BackendUnavailableError, ClientError, ConfigError

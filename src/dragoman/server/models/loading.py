@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
