@@ -92,9 +92,9 @@ def check_key(name: str, config: KeyConfig, environ: Mapping[str, str]) -> None:
             f"expected a name of at most 64 letters, digits, '-' and '_' that starts with a letter or a digit, "
             f"got {quote(name)} - {where}"
         )
-    given = [field for field in ("secret", "secret_env", "sha256") if getattr(config, field)]
-    if len(given) != 1:
-        got = " and ".join(given) if given else "none"
+    stored = [field for field in ("secret", "secret_env", "sha256") if getattr(config, field)]
+    if len(stored) != 1:
+        got = " and ".join(stored) if stored else "none"
         raise ConfigError(f"expected exactly one of secret, secret_env and sha256, got {got} - {where}")
     if config.sha256 and not _SHA256.fullmatch(config.sha256.lower()):
         raise ConfigError(f"expected 64 hexadecimal digits, got {len(config.sha256)} characters - {where}.sha256")
@@ -104,7 +104,7 @@ def check_key(name: str, config: KeyConfig, environ: Mapping[str, str]) -> None:
     if not config.sha256 and not is_secret(secret):
         raise ConfigError(
             f"expected a secret of at least {SECRET_CHARS} characters without blanks around it, got another; "
-            f"`dragoman keys create {name}` generates one - {where}.{given[0]}"
+            f"`dragoman keys create {name}` generates one - {where}.{stored[0]}"
         )
     for number, previous in enumerate(config.previous):
         if not _SHA256.fullmatch(previous.sha256.lower()):
