@@ -28,6 +28,7 @@ from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
+from dragoman.prices.price_book import PriceBook
 from dragoman.tool_executors.registry import build_executors
 
 GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
@@ -81,11 +82,19 @@ def build_gateway(
         servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
         backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    prices = price_book(config)
+    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config, prices), prices)
 
 
-def vendor_tools(config: settings.Config) -> VendorToolRunner:
-    """Returns what runs the tools that the settings name.
+def price_book(config: settings.Config) -> PriceBook | None:
+    """Returns the prices of the models of the settings; None: no model can have a price."""
+    urls = {name: upstream.url for name, upstream in config.upstreams.items()}
+    prices = PriceBook(config.prices, urls, vendor=config.limits.vendor_prices)
+    return None if prices.is_empty else prices
+
+
+def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:
+    """Returns what runs the tools that the settings name, with the prices of models for the limit of the cost.
 
     Raises:
         ConfigError: A setting is missing or wrong.
@@ -109,6 +118,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tuple(servers.secret_values()),
         close,
         endpoint,
+        prices,
     )
 
 

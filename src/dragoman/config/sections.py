@@ -12,8 +12,10 @@ from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.mcp_client.config import McpServerConfig
+from dragoman.prices.config import PriceConfig
 from dragoman.schema.setting import setting
 from dragoman.tool_executors.config import ToolsConfig
+from dragoman.usage_limits.config import LimitsConfig
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -28,6 +30,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
+    limits: LimitsConfig = LimitsConfig()
+    prices: Annotated[
+        dict[str, PriceConfig],
+        setting("Prices of models, each a table named by a pattern of `MODEL` or `UPSTREAM/MODEL`."),
+    ] = {}
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],

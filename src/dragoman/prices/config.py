@@ -14,15 +14,15 @@ class PriceConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Prices of the models whose names match a pattern."""
 
     input_usd_per_million: Annotated[
-        float, setting("Price of a million prompt tokens in US dollars, without those from the cache.", ge=0)
+        float, setting("Price of a million prompt tokens that are not from the cache, in US dollars.", ge=0)
     ] = 0.0
     cached_input_usd_per_million: Annotated[
         float | None,
-        setting("Price of a million prompt tokens that were read from the cache; not set: that of prompt tokens.", ge=0),
+        setting("Price of a million prompt tokens from the cache; not set: as other prompt tokens."),
     ] = None
     cache_write_usd_per_million: Annotated[
         float | None,
-        setting("Price of a million prompt tokens that were written to the cache; not set: that of prompt tokens.", ge=0),
+        setting("Price of a million prompt tokens written to the cache; not set: as other prompt tokens."),
     ] = None
     output_usd_per_million: Annotated[
         float, setting("Price of a million response tokens in US dollars, reasoning included.", ge=0)
@@ -36,12 +36,12 @@ def check_prices(prices: Mapping[str, PriceConfig]) -> None:
     """Checks the prices of the settings, by pattern.
 
     Raises:
-        ConfigError: A pattern is empty, or a price is not a finite number.
+        ConfigError: A pattern is empty, or a price is not a finite number from 0.
     """
     for pattern, price in prices.items():
         if not pattern.strip():
             raise ConfigError(f'expected a pattern such as "qwen*", got {quote(pattern)} - at prices')
         for name in price.__struct_fields__:
             value = getattr(price, name)
-            if value is not None and not math.isfinite(value):
-                raise ConfigError(f"expected a finite number, got {value} - at prices.{quote(pattern)}.{name}")
+            if value is not None and not 0 <= value < math.inf:
+                raise ConfigError(f"expected a finite number from 0, got {value} - at prices.{quote(pattern)}.{name}")

@@ -35,10 +35,10 @@ class PriceBook:
         clock: Callable[[], float] = time.time,
     ) -> None:
         """Args:
-            own: Prices of the settings, by pattern of `MODEL` or `UPSTREAM/MODEL`.
-            urls: The base URL of each upstream.
-            vendor: Whether the vendors' price list is used.
-            clock: Returns the seconds since 1970.
+        own: Prices of the settings, by pattern of `MODEL` or `UPSTREAM/MODEL`.
+        urls: The base URL of each upstream.
+        vendor: Whether the vendors' price list is used.
+        clock: Returns the seconds since 1970.
         """
         self._own = {pattern.lower(): rates_of(price) for pattern, price in own.items()}
         self._urls = {name: url for name, url in urls.items() if vendor and _is_public(url)}

@@ -24,7 +24,7 @@ class RunningRequests(ABC):
     async def count(self, key: str) -> int:
         """Returns the number of running requests."""
 
-    async def close(self) -> None:
+    async def close(self) -> None:  # noqa: B027 nothing need be closed
         """Closes connections and files."""
 
 

@@ -32,17 +32,10 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 class KeyLimits(Protocol):
     """The limits of a key; 0: no limit."""
 
-    @property
-    def requests_per_minute(self) -> int: ...
-    @property
-    def tokens_per_minute(self) -> int: ...
-    @property
-    def max_concurrency(self) -> int: ...
-    @property
-    def budget_usd_per_day(self) -> float: ...
-    @property
-    def budget_usd_per_month(self) -> float: ...
-    @property
-    def budget_tokens_per_day(self) -> int: ...
-    @property
-    def budget_tokens_per_month(self) -> int: ...
+    requests_per_minute: int
+    tokens_per_minute: int
+    max_concurrency: int
+    budget_usd_per_day: float
+    budget_usd_per_month: float
+    budget_tokens_per_day: int
+    budget_tokens_per_month: int

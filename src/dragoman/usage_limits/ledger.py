@@ -1,7 +1,7 @@
 """What each key has used, and the budgets that running requests reserve, in an SQLite file.
 
-The file is shared by all gateways and processes of a machine that name it, and survives a restart. A reservation belongs
-to the process that made it: when that has ended, however it ended, the reservation no longer counts.
+The file is shared by all gateways and processes of a machine that name it, and survives a restart. A reservation
+belongs to the process that made it: when that has ended, however it ended, the reservation no longer counts.
 
 All work on the file is done in one thread, in order, so the event loop never waits for the disk.
 """

@@ -56,7 +56,9 @@ class LedgerFile:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._locks = _file_locks()
         self._seats = path.with_name(path.name + ".processes")
-        self._seat, self._lock = self._locks.claim_seat_lock(self._seats) if self._locks else (0, None)
+        self._seat, self._lock = 0, None
+        if self._locks is not None:
+            self._seat, self._lock = self._locks.claim_seat_lock(self._seats)
         self._unreleased: list[int] = []
         """Reservations that could not be deleted yet."""
         self._connection = _open(path)
@@ -81,7 +83,7 @@ class LedgerFile:
     def spent(self, key: str, period: str) -> Spent:
         """Returns what a key has used in a period, `2026-11-26` or `2026-11`."""
         columns = ", ".join(Spent._fields)
-        query = f"SELECT {columns} FROM spent WHERE key = ? AND period = ?"  # noqa: S608 the names are constant
+        query = f"SELECT {columns} FROM spent WHERE key = ? AND period = ?"
         row = self._connection.execute(query, (key, period)).fetchone()
         return Spent(*row) if row else Spent()
 
@@ -113,9 +115,7 @@ class LedgerFile:
         if self._locks is None:
             return False
         seats = self._connection.execute("SELECT DISTINCT seat FROM reserved WHERE key = ?", (key,)).fetchall()
-        ended = [
-            seat for (seat,) in seats if seat != self._seat and not self._locks.is_locked(self._seats / str(seat))
-        ]
+        ended = [seat for (seat,) in seats if seat != self._seat and not self._locks.is_locked(self._seats / str(seat))]
         self._connection.executemany("DELETE FROM reserved WHERE seat = ?", [(seat,) for seat in ended])
         return bool(ended)
 

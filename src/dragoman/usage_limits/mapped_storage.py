@@ -24,8 +24,8 @@ class MappedStorage(Storage, SlidingWindowCounterSupport):
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
         """Args:
-            folder: A private folder of the gateway; created if missing.
-            clock: Returns the seconds since 1970.
+        folder: A private folder of the gateway; created if missing.
+        clock: Returns the seconds since 1970.
         """
         super().__init__()
         folder.mkdir(mode=0o700, exist_ok=True)

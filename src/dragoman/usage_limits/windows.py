@@ -76,8 +76,8 @@ class RateWindows:
 
     def __init__(self, storage: WindowStorage, fallback_errors: tuple[type[Exception], ...] = ()) -> None:
         """Args:
-            storage: Where the counters are.
-            fallback_errors: Errors of a server, after which this process counts in its memory for some time.
+        storage: Where the counters are.
+        fallback_errors: Errors of a server, after which this process counts in its memory for some time.
         """
         self._storage, self._errors = storage, fallback_errors
         self._memory: MemoryStorage | None = None
