@@ -46,12 +46,8 @@ def identify_client(headers: Mapping[str, str], request: Request, known: ClientF
         known: Other facts about the client, such as the name of its key.
     """
     row = _row(headers, request)
-    if row is None:
-        agent = role = ""
-        names = _SESSION_HEADERS
-    else:
-        agent, role, names = row.name, _role(row, headers, request), row.sessions or _SESSION_HEADERS
-    session = next((headers[name] for name in names if name in headers), "")
+    agent, role = (row.name, _role(row, headers, request)) if row else ("", "")
+    session = next((headers[name] for name in (row and row.sessions) or _SESSION_HEADERS if name in headers), "")
     if not session and request.extra:
         session = _session_in_body(request)
     if not (agent or session):
