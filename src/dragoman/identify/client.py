@@ -9,7 +9,7 @@ client, which can send any: they select a model, and grant nothing.
 
 import re
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
 from msgspec.structs import replace
@@ -25,6 +25,8 @@ _PREFIX_CHARS: Final = 400
 """Characters of a block of the prompt that are searched."""
 _SYSTEM_BLOCKS: Final = 3
 _PRODUCT_CHARS: Final = 32
+_RECENT: Final = 256
+"""Number of `user-agent` values whose client is remembered."""
 _EXTRA_BYTES: Final = 1000
 """Maximum size of a field of the body that is searched for a session."""
 _PRODUCT: Final = re.compile(r"[^/ ]+")
@@ -45,41 +47,59 @@ def identify_client(headers: Mapping[str, str], request: Request, known: ClientF
         request: The request.
         known: Other facts about the client, such as the name of its key.
     """
-    row = _row(headers, request)
-    agent, role = (row.name, _role(row, headers, request)) if row else ("", "")
-    session = next((headers[name] for name in (row and row.sessions) or _SESSION_HEADERS if name in headers), "")
+    row = _row_of(headers.get("user-agent", "")[:_PRODUCT_CHARS])
+    if row is None or row.is_sdk:
+        row = _row_by_prompt(request) or row
+    session = ""
+    for name in (row and row.sessions) or _SESSION_HEADERS:
+        if name in headers:
+            session = headers[name]
+            break
     if not session and request.extra:
         session = _session_in_body(request)
-    if not (agent or session):
+    if row is None and not session:
         return known
-    return replace(known, agent=agent, role=role, session=session if len(session) <= SESSION_LIMIT_CHARS else "")
+    agent, role = ("", "") if row is None else (row.name, "" if row.is_sdk else _role(row, headers, request))
+    session = session if len(session) <= SESSION_LIMIT_CHARS else ""
+    return replace(known, agent=agent, role=role, session=session)
 
 
-def _row(headers: Mapping[str, str], request: Request) -> KnownClient | None:
-    by_product, by_system = _index()
-    product = _PRODUCT.match(headers.get("user-agent", ""), 0, _PRODUCT_CHARS)
-    row = by_product.get(product[0].lower()) if product else None
-    if row is None or row.is_sdk:
-        for text in _system_blocks(request):
-            for sign, agent in by_system:
-                if sign in text:
-                    return agent
-    return row
+@lru_cache(_RECENT)
+def _row_of(user_agent: str) -> KnownClient | None:
+    """Returns the client with this product name at the beginning of its `user-agent`."""
+    product = _PRODUCT.match(user_agent)
+    return _by_product().get(product[0].lower()) if product else None
 
 
 @cache
-def _index() -> tuple[Mapping[str, KnownClient], tuple[tuple[str, KnownClient], ...]]:
-    """Returns the clients by their products, and those that are recognized by their system prompt."""
-    rows = clients.clients()
-    by_product = {product: row for row in rows for product in row.products}
-    return by_product, tuple((text, row) for row in rows for text in row.system)
+def _by_product() -> Mapping[str, KnownClient]:
+    return {product: row for row in clients.clients() for product in row.products}
+
+
+def _row_by_prompt(request: Request) -> KnownClient | None:
+    """Returns the client whose system prompt begins like this one."""
+    first = request.messages[0] if request.messages else None
+    if first is None or first.role not in SYSTEM_ROLES or not first.parts:
+        return None
+    block = first.parts[0]
+    if type(block) is Text:
+        for sign, row in _by_system():
+            if block.text.find(sign, 0, _PREFIX_CHARS) >= 0:
+                return row
+    return None
+
+
+@cache
+def _by_system() -> tuple[tuple[str, KnownClient], ...]:
+    return tuple((text, row) for row in clients.clients() for text in row.system)
 
 
 def _role(row: KnownClient, headers: Mapping[str, str], request: Request) -> str:
-    if row.is_sdk:
-        return ""
     for role, checks in _checks(row.name):
-        if all(check(headers, request) for check in checks):
+        for check in checks:
+            if not check(headers, request):
+                break
+        else:
             return role
     return "main"
 
