@@ -186,7 +186,7 @@ def _execute(connection: Connection, table: Table, statement: Any, rows: Sequenc
 def _sql(dialect_name: str, table: Table, statement: Any) -> str:
     """Returns the text of a statement, with a place for each column of the table."""
     # Of psycopg's two styles, only `format` takes tuples.
-    dialect: Dialect = postgresql.dialect(paramstyle="format") if dialect_name == "postgresql" else sqlite.dialect()  # type: ignore[no-untyped-call]
+    dialect: Dialect = postgresql.dialect(paramstyle="format") if dialect_name == "postgresql" else sqlite.dialect()
     return str(statement(dialect_name, table).compile(dialect=dialect))
 
 
@@ -195,14 +195,17 @@ def _insert(dialect_name: str, table: Table) -> Insert:
 
 
 def _insert_missing(dialect_name: str, table: Table) -> Insert:
-    return _upsert(dialect_name, table).on_conflict_do_nothing()
+    insert: Insert = _upsert(dialect_name, table).on_conflict_do_nothing()
+    return insert
 
 
 def _add_up(dialect_name: str, table: Table) -> Insert:
     """Inserts rows, or adds their values to the existing ones."""
-    insert = _upsert(dialect_name, table)
-    sums = {column: column + insert.excluded[column.name] for column in table.columns if not column.primary_key}
-    return insert.on_conflict_do_update(index_elements=[column.name for column in table.primary_key], set_=sums)
+    new = _upsert(dialect_name, table)
+    sums = {column: column + new.excluded[column.name] for column in table.columns if not column.primary_key}
+    keys = [column.name for column in table.primary_key]
+    insert: Insert = new.on_conflict_do_update(index_elements=keys, set_=sums)
+    return insert
 
 
 def _upsert(dialect_name: str, table: Table) -> Any:
