@@ -9,7 +9,7 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
@@ -179,14 +179,15 @@ def _json(value: object) -> str:
 
 def _execute(connection: Connection, table: Table, statement: Any, rows: Sequence[Row]) -> None:
     if rows:
-        connection.exec_driver_sql(_sql(connection.dialect.name, table, statement), rows)  # type: ignore[arg-type]
+        connection.exec_driver_sql(_sql(connection.dialect.name, table, statement), list(rows))
 
 
 @cache
 def _sql(dialect_name: str, table: Table, statement: Any) -> str:
     """Returns the text of a statement, with a place for each column of the table."""
     # Of psycopg's two styles, only `format` takes tuples.
-    dialect: Dialect = postgresql.dialect(paramstyle="format") if dialect_name == "postgresql" else sqlite.dialect()
+    new: Any = partial(postgresql.dialect, paramstyle="format") if dialect_name == "postgresql" else sqlite.dialect
+    dialect: Dialect = new()
     return str(statement(dialect_name, table).compile(dialect=dialect))
 
 
