@@ -16,6 +16,7 @@ PACKAGES: Final = {
     "server": ("httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "psutil", "pypdf", "pypdfium2", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
+    "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),
     "tools": ("httpx2", "mcp", "pypdf", "trafilatura"),
