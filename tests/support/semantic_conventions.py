@@ -97,6 +97,8 @@ class Model:
     def _fits(self, wanted: Any, value: Any) -> bool:
         if isinstance(wanted, dict):
             return isinstance(value, str)  # an enumeration may have other values
+        if wanted == "any":
+            return True
         if array := re.fullmatch(r"(\w+)\[\]", wanted):
             return isinstance(value, list | tuple) and all(type(each) is TYPES[array[1]] for each in value)
         return type(value) is TYPES[wanted]
