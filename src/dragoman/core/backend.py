@@ -91,12 +91,26 @@ class ExchangeSpans(Protocol):
     def wrap_passthrough(
         self, backend: "Backend", request: Request, response: "PassthroughResponse", context: "ExchangeContext"
     ) -> "PassthroughResponse":
-        """Returns the response of a request that is passed through."""
+        """Returns the response of a request that is passed through.
+
+        Args:
+            backend: The backend that is asked.
+            request: The parsed request.
+            response: Its response.
+            context: The exchange.
+        """
 
     async def forward(
         self, operation: str, backend: "Backend", model: str, send: Callable[[], Awaitable[None]]
     ) -> None:
-        """Calls `send`, which sends a request of an API that is not translated, such as `embeddings`."""
+        """Sends a request of an API that is not translated.
+
+        Args:
+            operation: What the API does, such as `embeddings`.
+            backend: The backend that is asked.
+            model: The backend's own name of the model.
+            send: Sends the request, and forwards the response.
+        """
 
     async def run_tool(self, name: str, call_id: str, run: Callable[[], Awaitable[T]]) -> T:
         """Runs a tool and returns its result, whose `error` is not empty if the tool failed."""

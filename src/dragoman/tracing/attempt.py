@@ -98,7 +98,7 @@ def request_attributes(request: Request, session: str) -> Attributes:
     return {name: value for name, value in values.items() if value is not None}
 
 
-class Attempt:
+class AttemptSpan:
     """One attempt; after a retry, the next one of the same request."""
 
     def __init__(self, tracer: Tracer, parent: Context, sent: Sent, number: int, *, streams: bool) -> None:
@@ -207,7 +207,7 @@ class Attempt:
 
         Args:
             error: Why it failed; None: it did not.
-            complete: The response was read to its end; else whoever reads it stopped.
+            complete: The response was read to its end; else the gateway needed no more of it.
         """
         if not self._ended_ns:
             self._ended_ns, self._error, self._is_complete = time.time_ns(), error, complete

@@ -101,16 +101,16 @@ def _exporter(name: str, environ: Mapping[str, str]) -> Any:
     Raises:
         ConfigError: it is unknown or not installed, or its settings are invalid.
     """
-    variable, wanted = _EXPORTERS, name
+    variable, entry_point = _EXPORTERS, name
     if name == "otlp":
         variable = next((each for each in _PROTOCOLS if environ.get(each, "").strip()), _PROTOCOLS[1])
         protocol = environ.get(variable, "").strip() or "http/protobuf"
         if protocol not in _OTLP:
             raise ConfigError(f"expected http/protobuf or grpc, got {quote(protocol)} - at {variable}")
-        wanted = _OTLP[protocol]
-    found = list(entry_points(group="opentelemetry_traces_exporter", name=wanted))
+        entry_point = _OTLP[protocol]
+    found = list(entry_points(group="opentelemetry_traces_exporter", name=entry_point))
     if not found:
-        if wanted == _OTLP["grpc"]:
+        if entry_point == _OTLP["grpc"]:
             raise ConfigError(f"the exporter for grpc is not installed: pip install {_GRPC_PACKAGE} - at {variable}")
         raise ConfigError(f"expected otlp, console, none or an installed exporter, got {quote(name)} - at {_EXPORTERS}")
     try:

@@ -2,7 +2,7 @@
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from msgspec.structs import replace
 from opentelemetry.context import Context
@@ -21,17 +21,10 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Request, Usage
 from dragoman.tracing import conventions as conv
-from dragoman.tracing.attempt import NAME_CHARS, Attempt, Sent, request_attributes, set_error
+from dragoman.tracing.attempt import NAME_CHARS, AttemptSpan, Sent, request_attributes, set_error
 from dragoman.tracing.propagation import parent_context, trace_headers
 
 T = TypeVar("T")
-
-
-class ToolResult(Protocol):
-    """What is read of a tool's result."""
-
-    error: str
-    """Code of the error; empty: the tool succeeded."""
 
 
 class ExchangeTrace:
@@ -47,14 +40,9 @@ class ExchangeTrace:
         """
         self._tracer, self._span, self._attempts = tracer, span, attempts
         self._context = set_span_in_context(span, parent)
-        self._attempt: Attempt | None = None
+        self._attempt: AttemptSpan | None = None
         """The last attempt."""
         self._number = self._round = 0
-
-    def rename(self, name: str, attributes: Mapping[str, AttributeValue]) -> None:
-        """Sets the name of the server span, and attributes that are known once the request has been routed."""
-        self._span.update_name(name)
-        self._span.set_attributes(dict(attributes))
 
     def finish(
         self,
@@ -109,7 +97,7 @@ class ExchangeTrace:
             raise
         attempt.stop(None)
 
-    def _begin(self, operation: str, backend: Backend, request: Request, context: ExchangeContext) -> Attempt:
+    def _begin(self, operation: str, backend: Backend, request: Request, context: ExchangeContext) -> AttemptSpan:
         more = request_attributes(request, context.client.session)
         if context.reasked and self._attempts.failed:
             more[conv.REASK] = self._attempts.failed[-1][1]
@@ -117,7 +105,7 @@ class ExchangeTrace:
 
     def _new_attempt(
         self, operation: str, backend: Backend, model: str, more: dict[str, AttributeValue], *, streams: bool
-    ) -> Attempt:
+    ) -> AttemptSpan:
         if self._attempt is not None:
             self._attempt.end(cancelled=False)
         self._round = self._round + 1 if self._number == self._attempts.count else 1
@@ -125,7 +113,7 @@ class ExchangeTrace:
         if self._round > 1:
             more[conv.ROUND] = self._round
         sent = Sent(operation, self._attempts.upstream, model, backend.upstream_facts(model), more)
-        self._attempt = Attempt(self._tracer, self._context, sent, self._number, streams=streams)
+        self._attempt = AttemptSpan(self._tracer, self._context, sent, self._number, streams=streams)
         return self._attempt
 
     def retry(self, error: DragomanError) -> None:
@@ -141,11 +129,25 @@ class ExchangeTrace:
     def wrap_passthrough(
         self, backend: Backend, request: Request, response: PassthroughResponse, context: ExchangeContext
     ) -> PassthroughResponse:
-        """Returns the response of a request that is passed through; see `ExchangeSpans`."""
+        """Returns the response of a request that is passed through; see `ExchangeSpans`.
+
+        Args:
+            backend: The backend that is asked.
+            request: The parsed request.
+            response: Its response.
+            context: The exchange.
+        """
         return _TracedPassthrough(response, lambda: self._begin("chat", backend, request, context))
 
     async def forward(self, operation: str, backend: Backend, model: str, send: Callable[[], Awaitable[None]]) -> None:
-        """Calls `send`; see `ExchangeSpans`."""
+        """Sends a request of an API that is not translated; see `ExchangeSpans`.
+
+        Args:
+            operation: What the API does, such as `embeddings`.
+            backend: The backend that is asked.
+            model: The backend's own name of the model.
+            send: Sends the request, and forwards the response.
+        """
         attempt = self._new_attempt(operation, backend, model, {}, streams=False)
         try:
             await send()
@@ -180,9 +182,9 @@ class ExchangeTrace:
 class _TracedPassthrough:
     """A response that is passed through, with its attempt."""
 
-    def __init__(self, response: PassthroughResponse, begin: Callable[[], Attempt]) -> None:
+    def __init__(self, response: PassthroughResponse, begin: Callable[[], AttemptSpan]) -> None:
         self._response, self._begin = response, begin
-        self._attempt: Attempt | None = None
+        self._attempt: AttemptSpan | None = None
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """See `PassthroughResponse`."""
