@@ -1,9 +1,13 @@
 """Converts between trace headers and contexts of spans."""
 
 from collections.abc import Mapping
+from typing import Final
 
 from opentelemetry.context import Context
 from opentelemetry.trace import NonRecordingSpan, SpanContext, TraceFlags, TraceState, set_span_in_context
+
+_FLAGS: Final = 0b11
+"""The flags that are defined: sampled, and that the trace id is random (Trace Context, level 2)."""
 
 
 def parent_context(trace: Mapping[str, str]) -> Context:
@@ -17,7 +21,7 @@ def parent_context(trace: Mapping[str, str]) -> Context:
         return root
     _, trace_id, span_id, flags = trace["traceparent"].split("-")[:4]
     state = TraceState.from_header([trace["tracestate"]]) if "tracestate" in trace else None
-    remote = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16) & 1), state)
+    remote = SpanContext(int(trace_id, 16), int(span_id, 16), True, TraceFlags(int(flags, 16) & _FLAGS), state)
     return set_span_in_context(NonRecordingSpan(remote), root)
 
 
