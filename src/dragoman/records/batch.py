@@ -12,7 +12,7 @@ from sqlalchemy import Connection, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dragoman.records import schema
-from dragoman.records.record import CallKind, ExchangeRecord, Series, bucket
+from dragoman.records.record import CallKind, ExchangeRecord, Series, bucket, coarse_series
 
 _SUMS: Final = (
     "attempts",
@@ -41,6 +41,8 @@ class Batch:
         self.exchanges: list[Row] = []
         self.calls: list[Row] = []
         self._ids: dict[Series | CallKind, int] = {}
+        self._coarse_ids: dict[Series, int] = {}
+        """Key of the coarse series of each series."""
         self._series: dict[int, Row] = {}
         self._kinds: dict[int, Row] = {}
         self._totals: dict[tuple[int, int], list[float]] = {}
@@ -56,7 +58,8 @@ class Batch:
             number: Its `exchanges.number`, which no other record has.
         """
         series_id = self._ids.get(record.series) or self._id(record.series, self._series)
-        day = number // (schema.NUMBERS_PER_S * schema.DAY_S)
+        coarse_id = self._coarse_ids.get(record.series) or self._coarse_id(record.series)
+        day = number // schema.NUMBERS_PER_DAY
         row = _exchange_row(record, number, series_id)
         self.exchanges.append(row)
         counts: Counter[int] = Counter()  # kinds are unique in the table
@@ -64,8 +67,10 @@ class Batch:
             counts[self._ids.get(kind) or self._id(kind, self._kinds)] += count
         for kind_id, count in counts.items():
             self.calls.append({"number": number, "kind_id": kind_id, "series_id": series_id, "count": count})
-            self._day_calls[day, series_id, kind_id] += count
+            self._day_calls[day, coarse_id, kind_id] += count
         self._add_to_day(row, day, series_id)
+        if not record.series.error:
+            self._add_times(row, day, coarse_id)
 
     def write(self, connection: Connection) -> None:
         """Writes all rows, in the transaction of the connection."""
@@ -92,10 +97,17 @@ class Batch:
         rows[id] = {"id": id, **row}
         return id
 
+    def _coarse_id(self, series: Series) -> int:
+        coarse = coarse_series(series)
+        id = self._coarse_ids[series] = self._ids.get(coarse) or self._id(coarse, self._series)
+        return id
+
     def _add_to_day(self, row: Row, day: int, series_id: int) -> None:
         totals = self._totals.setdefault((day, series_id), [0] * (1 + len(_SUMS)))
         for place, value in enumerate((1, *(row[name] or 0 for name in _SUMS))):
             totals[place] += value
+
+    def _add_times(self, row: Row, day: int, series_id: int) -> None:
         self._total[day, series_id, bucket(row["total_ms"])] += 1
         if row["first_ms"] is not None:
             self._first[day, series_id, bucket(row["first_ms"])] += 1

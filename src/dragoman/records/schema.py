@@ -5,8 +5,9 @@
     series      the labels of exchanges: model, upstream, agent, ...; one row for each combination
     call_kinds  tool, outcome and repairs of calls; one row for each combination
     day_totals, day_calls, day_times
-                sums of the exchanges of each day (UTC) by series: kept longer than the exchanges if those reach
-                `records.max_bytes`, and much faster to add up
+                sums of the exchanges of each day (UTC): kept longer than the exchanges if those reach
+                `records.max_bytes`, and much faster to add up; day_totals by series, the others by
+                `record.coarse_series`; day_times without exchanges that ended in an error
     exchange_view, call_view
                 exchanges and calls with all labels as columns, for people and other programs
 
@@ -36,6 +37,7 @@ NUMBERS_PER_S: Final = 1_024_000_000
 """`exchanges.number` in a second: microseconds, times 1024 to tell exchanges of several processes apart."""
 
 DAY_S: Final = 86_400
+NUMBERS_PER_DAY: Final = NUMBERS_PER_S * DAY_S
 
 _KEY: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite stores only a column of the type INTEGER as the number of the row."""
