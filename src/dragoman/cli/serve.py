@@ -31,10 +31,12 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.costs import describe_vendor_prices
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.tracing import environment
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -149,6 +151,7 @@ def run(args: argparse.Namespace) -> int:
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     loose = settings.readable_secrets(compose.settings_path(args.config), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
+    problems += filter(None, [environment.missing_message(os.environ)])
     if config.server.workers > 1 and sys.platform == "win32":
         raise ConfigError(
             f"expected server.workers of 1 on Windows, got {config.server.workers}: its processes cannot share the "
@@ -181,6 +184,8 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
         print(format_settings(config, origin, everything=args.all))
+    if prices := describe_vendor_prices(config):
+        print_status(prices)
     if missing:
         print_status(missing)
     else:

@@ -17,6 +17,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
+from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.progress import Report, no_report
 from dragoman.core.backend import Backend
@@ -84,13 +85,6 @@ def build_gateway(
     store = _response_store(stored, shared_dir)
     prices = price_book(config)
     return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config, prices), prices)
-
-
-def price_book(config: settings.Config) -> PriceBook | None:
-    """Returns the prices of the models of the settings; None: no model can have a price."""
-    urls = {name: upstream.url for name, upstream in config.upstreams.items()}
-    prices = PriceBook(config.prices, urls, vendor=config.limits.vendor_prices)
-    return None if prices.is_empty else prices
 
 
 def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:

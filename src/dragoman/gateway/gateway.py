@@ -72,14 +72,17 @@ class Gateway:
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
-        seal = seal or Seal()
-        self._builder = ResponseBuilder(self.response_store, policy, seal, vendor_tools)
-        self._token_counter = TokenCounter(self._router, self.response_store, seal, vendor_tools)
+        self.seal = seal or Seal()
+        """Signs compacted conversations."""
+        self._builder = ResponseBuilder(self.response_store, policy, self.seal, vendor_tools)
+        self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
+        if self.prices is not None:
+            self.prices.preload()
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()
@@ -171,7 +174,8 @@ class Gateway:
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
         context.attempts.begin(backend_name(backend), routed.model)
-        return response
+        spans = context.attempts.spans
+        return response if spans is None else spans.wrap_passthrough(backend, routed, response, context)
 
     def generate(
         self,

@@ -6,6 +6,7 @@
 Rates are cached by upstream and model, because prices change at most at full minutes.
 """
 
+import threading
 import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
@@ -50,6 +51,16 @@ class PriceBook:
     def is_empty(self) -> bool:
         """Whether no model can have a price."""
         return not self._own and not self._urls
+
+    @property
+    def needs_vendor_prices(self) -> bool:
+        """Whether an upstream can be a vendor's."""
+        return bool(self._urls)
+
+    def preload(self) -> None:
+        """Reads the vendors' price list in a thread, if it is needed, so that no response waits for that."""
+        if self._urls:
+            threading.Thread(target=vendor_prices.load, name="dragoman-prices", daemon=True).start()
 
     def rates(self, upstream: str, model: str) -> Rates | None:
         """Returns the rates of a model; None: its price is not known.

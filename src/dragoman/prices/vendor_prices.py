@@ -6,6 +6,7 @@ has prices of its own. Importing the package takes 0.3 s, so it is imported with
 
 import logging
 import warnings
+from contextlib import suppress
 from datetime import UTC, date, datetime
 from functools import cache
 from importlib import metadata
@@ -18,6 +19,14 @@ log = logging.getLogger("dragoman.prices")
 PACKAGE: Final = "genai-prices"
 _MILLION: Final = 1_000_000
 _THOUSAND: Final = 1_000
+
+
+def load() -> None:
+    """Reads the price list, if the package is installed; later lookups are fast."""
+    with suppress(ImportError):
+        from genai_prices import data_snapshot
+
+        data_snapshot.get_snapshot()
 
 
 def find_rates(base_url: str, model: str, now: datetime) -> Rates | None:
