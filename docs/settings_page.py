@@ -50,7 +50,7 @@ adds one with the name `upstream`.""",
     "mcp": """\
 Each server has a table of its own, `[mcp.NAME]` ([MCP](mcp.md)).""",
     "prices": """\
-Each model, or pattern of names, has a table of its own, such as `[prices."gpu/qwen*"]` ([limits](limits.md#prices)).""",
+Each pattern of model names has a table of its own, such as `[prices."gpu/qwen*"]` ([prices](limits.md#prices)).""",
     "model_aliases": """\
 Maps the name that a client requests to the name of a model, or to several: if a request to the first fails, the next
 one is used. `BACKEND/MODEL` selects the backend.

@@ -10,20 +10,6 @@ from dragoman.schema.setting import setting
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How limits of keys are counted; the limits themselves are settings of each key."""
 
-    url: Annotated[
-        str,
-        setting(
-            "Redis or Valkey server that counts requests, tokens and concurrency for several machines, such as "
-            "`redis://host:6379/0`; empty: each machine counts for itself."
-        ),
-    ] = ""
-    path: Annotated[
-        str, setting("SQLite file with what each key has used; empty: `usage.sqlite` in the user's state folder.")
-    ] = ""
-    reserved_output_tokens: Annotated[
-        int,
-        setting("Tokens that are reserved for a response whose request has no maximum of its own.", ge=1),
-    ] = 4096
     vendor_prices: Annotated[
         bool, setting("Whether responses of vendors' APIs get a cost from the price list of the package genai-prices.")
     ] = True
