@@ -1,4 +1,4 @@
-"""Backends of other packages: built by their entry point, and kept from failing in ways that the gateway does not expect.
+"""Backends of other packages, built by their entry point; whatever they raise becomes an error of the backend.
 
 [backends.mine]                     [project.entry-points."dragoman.backends"]
 plugin = "pipe"                     pipe = "my_package:build"
@@ -83,7 +83,8 @@ class PluginBackend(Backend):
 
     def models(self) -> Sequence[ServedModel]:
         """Returns the models of the backend, each also as `NAME/model`; none if it fails."""
-        listed = tuple(map(self._named, self._try("models", self._inner.models, ())))
+        none: Sequence[ServedModel] = ()
+        listed = tuple(map(self._named, self._try("models", self._inner.models, none)))
         if listed != self._models:
             self._models = listed
         return self._models
@@ -110,7 +111,7 @@ class PluginBackend(Backend):
 
     def health(self) -> Mapping[str, object]:
         """Returns the name and what the backend reports."""
-        reported = self._try("health", self._inner.health, {"ready": False})
+        reported = self._try("health", self._inner.health, dict[str, object]())
         return {**reported, "backend": self._name, "ready": bool(reported.get("ready"))}
 
     async def start(self) -> None:
@@ -176,7 +177,7 @@ class PluginBackend(Backend):
             return otherwise
 
     def _failure(self, method: str, error: BaseException) -> BackendUnavailableError:
-        """Logs a failure, those that repeat once only, and returns its error. Neither quotes the exception's message."""
+        """Logs a failure, those that repeat only once, and returns its error; neither quotes the exception."""
         if method == "generate" or method not in self._failed:
             self._failed.add(method)
             place = failure_place(error)

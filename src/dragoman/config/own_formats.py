@@ -5,7 +5,8 @@ from collections.abc import Mapping
 from dragoman import formats
 from dragoman.core.errors import ConfigError, quote
 from dragoman.parsing.format import Format
-from dragoman.parsing.tag_format import TagFormatConfig, tag_format
+from dragoman.parsing.tag_format import tag_format
+from dragoman.parsing.tag_format_config import TagFormatConfig
 
 
 def own_formats(tables: Mapping[str, TagFormatConfig]) -> dict[str, Format]:

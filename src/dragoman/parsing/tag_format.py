@@ -13,9 +13,7 @@ closer = "\\n@@end"
 """
 
 import re
-from typing import Annotated, Final
-
-import msgspec
+from typing import Final
 
 from dragoman.core.errors import ConfigError, quote
 from dragoman.parsing.define_format import json_format
@@ -24,36 +22,14 @@ from dragoman.parsing.markup import Markup
 from dragoman.parsing.shapes.json_block import json_calls_format
 from dragoman.parsing.shapes.json_object import JsonCallKeys
 from dragoman.parsing.shapes.name_then_json import CallHead, NameThenJson
+from dragoman.parsing.tag_format_config import TagFormatConfig
 from dragoman.parsing.tool_markup import ToolResultMarkup
-from dragoman.schema.setting import setting
 from dragoman.text.scanner import Parser, Scanner, markers
 
 MIN_CHARS: Final = 2
 """Minimum length of a marker without white space around it; a shorter one occurs in ordinary text."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _SOURCE: Final = "the settings"
-
-
-class TagFormatConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Settings of one format of tool calls; markers are written exactly as they are here."""
-
-    opener: Annotated[str, setting("Text that begins a call, such as `<call>`.")]
-    closer: Annotated[str, setting("Text that ends a call; empty: the end of its JSON object does.")] = ""
-    name_end: Annotated[
-        str,
-        setting(
-            "Text between the tool's name, which follows `opener`, and the arguments. Empty: name and arguments are "
-            "members of one JSON object."
-        ),
-    ] = ""
-    name_key: Annotated[str, setting("Key of the tool's name in the JSON object.")] = "name"
-    arguments_key: Annotated[str, setting("Key of the arguments in the JSON object.")] = "arguments"
-    reasoning: Annotated[
-        tuple[str, ...], setting("The two texts around reasoning, such as `<think>` and `</think>`; empty: none.")
-    ] = ()
-    result: Annotated[
-        tuple[str, ...], setting("The two texts around a tool result; `{name}` and `{id}` are those of its call.")
-    ] = ("<tool_response>\n", "\n</tool_response>")
 
 
 def tag_format(name: str, config: TagFormatConfig, where: str) -> Format:

@@ -13,7 +13,8 @@ from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Reasoning, Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
-from dragoman.parsing.tag_format import TagFormatConfig, tag_format
+from dragoman.parsing.tag_format import tag_format
+from dragoman.parsing.tag_format_config import TagFormatConfig
 
 TOOLS = (Tool("get_weather"), Tool("ping"))
 JSON = {"opener": "<call>", "closer": "</call>", "name_key": "tool", "arguments_key": "args"}

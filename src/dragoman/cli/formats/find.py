@@ -68,7 +68,7 @@ def settings_formats(config: Path | None = None) -> dict[str, Format]:
     from dragoman.config.own_formats import own_formats
 
     path = compose.settings_path(config)
-    return {} if path is None else own_formats(getattr(settings.load(path, os.environ, {})[0], "formats", {}))
+    return {} if path is None else own_formats(settings.load(path, os.environ, {})[0].formats)
 
 
 def load_module(path: Path) -> Format:

@@ -10,37 +10,15 @@ class Audit:                                            or a module with such fu
 
 import inspect
 from collections.abc import Callable, Mapping
-from typing import Annotated, Any, Final, NamedTuple, TypeAlias
-
-import msgspec
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman import plugins
 from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.schema.setting import setting
+from dragoman.gateway.hooks.config import HooksConfig
 
 HookFunction: TypeAlias = Callable[..., object]
 """A function of a hook, plain or `async`."""
 STEPS: Final = ("on_request", "on_tool_call", "on_response", "on_error")
-
-
-class HooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which hooks of installed packages act, and within which limits."""
-
-    enabled: Annotated[
-        tuple[str, ...],
-        setting(
-            "Hooks that act, by the names of their entry points (docs/plugins.md); an installed one alone does not."
-        ),
-    ] = ()
-    timeout_s: Annotated[float, setting("Time limit of each call of a hook, in seconds.", gt=0)] = 5.0
-    fail_closed: Annotated[
-        bool,
-        setting(
-            "Whether a request or tool call is refused if the hook that checks it fails or takes too long; otherwise it "
-            "is allowed."
-        ),
-    ] = True
-    settings: Annotated[dict[str, dict[str, Any]], setting("Settings of the hooks themselves, a table for each.")] = {}
 
 
 class Hook(NamedTuple):
@@ -71,7 +49,7 @@ def _load(name: str, settings: Mapping[str, object]) -> Hook:
         known = one_of(name, plugins.installed(plugins.HOOKS), "installed: ")
         raise ConfigError(f"no installed package offers the hook {quote(name)}{known} - at hooks.enabled")
     try:
-        value = plugin.load()
+        value: Any = plugin.load()
     except ConfigError as error:
         raise ConfigError(f"{error.message} - at hooks.enabled") from error
     if inspect.isclass(value):

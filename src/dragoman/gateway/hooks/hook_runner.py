@@ -85,7 +85,7 @@ class HookRunner:
                 reason = "its check failed" if self._fail_closed else None
             except DragomanError as error:
                 reason = error.message
-            if reason:
+            if isinstance(reason, str) and reason:
                 log.info("hook %s refused a call of %s", hook.name, call.name)
                 return reason
         return ""
