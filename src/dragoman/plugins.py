@@ -87,19 +87,19 @@ def installed(group: str) -> Mapping[str, Plugin]:
     return found
 
 
-def describe_failure(error: BaseException, folder: str = "") -> str:
+def describe_failure(error: BaseException, folder: str | tuple[str, ...] = "") -> str:
     """Returns one line about an exception of code that is not Dragoman's: its type, message and place.
 
     Args:
         error: The exception, with its traceback.
-        folder: Where the code is, whose last line before the exception is the place; "": outside of Dragoman.
+        folder: Where the code is (one folder of several), whose last line before the exception is the place; "": outside of Dragoman.
     """
     message = cut(next(iter(str(error).splitlines()), ""), _MESSAGE_CHARS)
     place = failure_place(error, folder)
     return f"{type(error).__name__}{f': {message}' if message else ''}{f' ({place})' if place else ''}"
 
 
-def failure_place(error: BaseException, folder: str = "") -> str:
+def failure_place(error: BaseException, folder: str | tuple[str, ...] = "") -> str:
     """Returns file and line of code that is not Dragoman's in the traceback of an exception, or ""."""
     if isinstance(error, SyntaxError) and error.filename:
         return f"{error.filename}, line {error.lineno}"

@@ -111,7 +111,8 @@ class PluginBackend(Backend):
 
     def health(self) -> Mapping[str, object]:
         """Returns the name and what the backend reports."""
-        reported = self._try("health", self._inner.health, dict[str, object]())
+        none: Mapping[str, object] = {}
+        reported = self._try("health", self._inner.health, none)
         return {**reported, "backend": self._name, "ready": bool(reported.get("ready"))}
 
     async def start(self) -> None:

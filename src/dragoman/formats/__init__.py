@@ -72,7 +72,7 @@ def load_plugin(plugin: plugins.Plugin) -> Format:
         value = getattr(value, "FORMAT", None)
     if not isinstance(value, Format):
         got = type(value).__name__ if value is not None else "no FORMAT in its module"
-        raise ConfigError(f"{plugin} is no format: expected a Format or a module with FORMAT, got {got}")
+        raise ConfigError(f"{plugin} is not a format: expected a Format or a module with FORMAT, got {got}")
     return replace(value, name=plugin.name, aliases=())
 
 
@@ -80,7 +80,7 @@ def _load(name: str) -> Format:
     try:
         return _REGISTRY.load(name)
     except Exception as error:
-        described = plugins.describe_failure(error, folder=next(iter(__path__)))
+        described = plugins.describe_failure(error, folder=tuple(__path__))
         raise ConfigError(f"format {name!r} could not be loaded: {described}") from error
 
 

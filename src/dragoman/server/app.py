@@ -89,7 +89,7 @@ class App:
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self._on_error = tuple(on_error)
+        self._on_error = (*on_error, *gateway.on_error)
         self._gateway = gateway
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}

@@ -102,11 +102,11 @@ def _check_case(case: FormatCase) -> CaseFailure | None:
         got = show_events(case.read(pieces), ids=ids)
         if got != case.expected:
             return CaseFailure(case.title, how, case.expected, got)
-    whole = _calls(case.read([text], "stop"))
+    complete = _calls(case.read([text], "stop"))
     for at in positions:
         calls = _calls(case.read([text[:at]], "length"))
-        if calls != whole[: len(calls)]:
-            return CaseFailure(case.title, f"truncated at {at}", whole[: len(calls)], calls)
+        if calls != complete[: len(calls)]:
+            return CaseFailure(case.title, f"truncated at {at}", complete[: len(calls)], calls)
     return None
 
 

@@ -20,8 +20,8 @@ class HooksConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     fail_closed: Annotated[
         bool,
         setting(
-            "Whether a request or tool call is refused if a hook that checks it fails or takes too long. `false`: it is "
-            "allowed."
+            "Whether a request or tool call is refused if a hook that checks it fails or takes too long. `false`: it "
+            "is allowed."
         ),
     ] = True
     settings: Annotated[dict[str, dict[str, Any]], setting("Settings of the hooks themselves, a table for each.")] = {}

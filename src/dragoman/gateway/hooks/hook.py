@@ -22,7 +22,7 @@ STEPS: Final = ("on_request", "on_tool_call", "on_response", "on_error")
 
 
 class Hook(NamedTuple):
-    """One hook."""
+    """The functions of one entry point."""
 
     name: str
     functions: Mapping[str, HookFunction]
@@ -53,8 +53,9 @@ def _load(name: str, settings: Mapping[str, object]) -> Hook:
     except ConfigError as error:
         raise ConfigError(f"{error.message} - at hooks.enabled") from error
     if inspect.isclass(value):
+        factory: Any = value
         try:
-            value = value(dict(settings))
+            value = factory(dict(settings))
         except ConfigError as error:
             raise ConfigError(f"{plugin}: {error.message} - at hooks.settings.{name}") from error
         except Exception as error:

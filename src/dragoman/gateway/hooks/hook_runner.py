@@ -22,12 +22,12 @@ log = logging.getLogger("dragoman.hooks")
 
 MAX_THREADS: Final = 32
 """Calls of plain functions that run at once."""
-_KEPT: Final = ("stream", "stream_usage", "dialect", "store", "choices", "previous_response", "headers")
+_FIXED_FIELDS: Final = ("stream", "stream_usage", "dialect", "store", "choices", "previous_response", "headers")
 """Fields of a request that hooks cannot change: the response is written by them."""
 
 
 class HookError(DragomanError):
-    """A hook failed: an operator has to mend it, or to take it out of `hooks.enabled`."""
+    """A hook failed: an operator has to repair it, or to remove it from `hooks.enabled`."""
 
 
 class _HookFailedError(Exception):
@@ -183,4 +183,4 @@ def _name(hook: Hook, step: str) -> str:
 def _with_fixed_fields(changed: object, request: Request) -> Request:
     if not isinstance(changed, Request):
         raise _HookFailedError(f"on_request returned no request: {type(changed).__name__}")
-    return msgspec.structs.replace(changed, **{name: getattr(request, name) for name in _KEPT})
+    return msgspec.structs.replace(changed, **{name: getattr(request, name) for name in _FIXED_FIELDS})
