@@ -92,7 +92,7 @@ def describe_failure(error: BaseException, folder: str | tuple[str, ...] = "") -
 
     Args:
         error: The exception, with its traceback.
-        folder: Where the code is (one folder of several), whose last line before the exception is the place; "": outside of Dragoman.
+        folder: Where the code is, whose last line before the exception is the place, or several; "": not in Dragoman.
     """
     message = cut(next(iter(str(error).splitlines()), ""), _MESSAGE_CHARS)
     place = failure_place(error, folder)

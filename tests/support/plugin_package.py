@@ -31,7 +31,7 @@ def write_package(
         version: Its version.
     """
     (site / f"{module}.py").write_text(dedent(text))
-    info = site / f"{package}-{version}.dist-info"
+    info = site / f"{package.replace('-', '_')}-{version}.dist-info"
     info.mkdir(exist_ok=True)
     (info / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {package}\nVersion: {version}\n")
     lines = []

@@ -27,7 +27,7 @@ def gateway_type(config: HooksConfig) -> Callable[..., Gateway]:
 
     Raises: ConfigError: a hook is not installed, or cannot be loaded.
     """
-    if not config.enabled:
+    if not config.enabled and not config.settings:
         return Gateway
     from dragoman.gateway.hooks.hook import load_hooks
     from dragoman.gateway.hooks.hook_runner import HookRunner

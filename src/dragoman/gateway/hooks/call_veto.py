@@ -11,7 +11,7 @@ from contextlib import aclosing
 
 from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.events import AnyEvent, Failure, Finish, ToolCallEnd
-from dragoman.core.messages import Request
+from dragoman.core.messages import Request, ToolCall
 from dragoman.gateway.hooks.hook_runner import HookRunner
 from dragoman.gateway.response_stream import Generate
 from dragoman.guard.veto_guard import VetoGuard
@@ -43,8 +43,7 @@ class CallVeto:
             async for batch in batches:
                 for part in _split(batch):
                     if isinstance(part[0], ToolCallEnd):
-                        for call in self._guard.calls_ended_by(part[0]):
-                            self._guard.decide(call, await self._hooks.veto(call, self._request))
+                        await self._decide(self._guard.calls_ended_by(part[0]))
                     yield part
 
     async def _decide_at_end(self, events: EventStream) -> EventStream:
@@ -53,9 +52,12 @@ class CallVeto:
             async for batch in batches:
                 received += batch
                 if isinstance(batch[-1], Finish | Failure):
-                    for call in self._guard.calls_in(received):
-                        self._guard.decide(call, await self._hooks.veto(call, self._request))
+                    await self._decide(self._guard.calls_in(received))
                 yield batch
+
+    async def _decide(self, calls: Sequence[ToolCall]) -> None:
+        for call in calls:
+            self._guard.decide(call, await self._hooks.veto(call, self._request))
 
 
 def _split(batch: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
