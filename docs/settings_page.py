@@ -22,8 +22,8 @@ both. After a change, restart `dragoman serve`.
 - `dragoman serve --print-config` prints the effective settings and where each comes from. It also reports problems
   that would prevent the start, such as missing models and files, and exits.
 - An **environment variable** exists for each setting except those of tables whose names you choose, such as
-  `[upstreams.NAME]`, and `[model_aliases]`: `DRAGOMAN_`, the table, `_`, and the key, in capitals. `port` in `[server]` is
-  `DRAGOMAN_SERVER_PORT`. Separate the items of a list with commas. An empty variable is an error.
+  `[upstreams.NAME]`, and `[model_aliases]`: `DRAGOMAN_`, the table, `_`, and the key, in capitals. `port` in
+  `[server]` is `DRAGOMAN_SERVER_PORT`. Separate the items of a list with commas. An empty variable is an error.
 - An unknown table, key or variable is an error that names the nearest one.
 - **Editors** complete and check the file with its JSON Schema. Make `#:schema ./schema.json` the first line of the
   file; in VS Code the extension Even Better TOML reads it, in other editors taplo.
