@@ -188,6 +188,10 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
+        if self.client.agent:
+            facts["agent"] = self.client.agent
+        if self.client.role:
+            facts["role"] = self.client.role
         if self.attempts.count:
             self._add_attempts(facts)
         if self.trace:
