@@ -32,6 +32,7 @@ from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
 from dragoman.host_names import host_name
 from dragoman.mcp_client.config import McpServerConfig
+from dragoman.parsing.tag_format_config import TagFormatConfig
 from dragoman.prices.config import PriceConfig
 
 
@@ -73,8 +74,16 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             name: _named_table("prices", name, table, PriceConfig, origin)
             for name, table in tables.pop("prices", {}).items()
         }
+        formats = {
+            name: _named_table("formats", name, table, TagFormatConfig, origin)
+            for name, table in tables.pop("formats", {}).items()
+        }
         config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers, prices=prices
+            msgspec.convert(tables, Config, strict=False),
+            upstreams=upstreams,
+            mcp=servers,
+            formats=formats,
+            prices=prices,
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
@@ -124,10 +133,13 @@ def setting_values(config: Config) -> Iterator[tuple[str, object]]:
         "upstreams": config.upstreams,
         "mcp": config.mcp,
         "prices": config.prices,
+        "formats": config.formats,
     }
     for section, tables in sections.items():
         for name, table in tables.items():
             yield from ((f"{section}.{name}.{key}", value) for key, value in msgspec.structs.asdict(table).items())
+    for name, settings in config.backends.items():
+        yield from ((f"backends.{name}.{key}", value) for key, value in settings.items())
 
 
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
@@ -168,7 +180,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp", "prices")
+_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "backends")
 """Sections that contain tables of their own."""
 
 
@@ -203,25 +215,34 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
-_NAMED: Mapping[str, type[msgspec.Struct]] = {
+_NAMED: Mapping[str, type[msgspec.Struct] | None] = {
     "upstreams": HttpConfig,
     "mcp": McpServerConfig,
+    "formats": TagFormatConfig,
     "prices": PriceConfig,
+    "backends": None,
 }
-"""Sections of tables whose names the user chooses."""
+"""Sections of tables whose names the user chooses; None: the table's settings are those of another package."""
+_NAMED_TITLES: Mapping[str, tuple[str, str]] = {
+    "upstreams": ("an upstream", "url"),
+    "mcp": ("an MCP server", "url"),
+    "formats": ("a format", "opener"),
+    "prices": ("a price", "output_usd_per_million"),
+    "backends": ("a backend", "plugin"),
+}
+"""For each of them, what a table describes, and its most important setting."""
 
 
 def _check_named_key(section: str, key: str, value: object, origin: str) -> None:
     name, _, setting = key.removeprefix(f"{section}.").rpartition(".")  # names may contain dots
+    what, first = _NAMED_TITLES[section]
     if not name:
-        content = "its prices" if section == "prices" else "its url"
-        raise ConfigError(f"expected a table, [{section}.{setting}], with {content} - at {key}, from {origin}")
+        raise ConfigError(f"expected a table, [{section}.{setting}], with its {first} - at {key}, from {origin}")
     struct = _NAMED[section]
-    if setting not in struct.__struct_fields__:
+    if struct is not None and setting not in struct.__struct_fields__:
         is_table = isinstance(value, dict)
         fields = msgspec.structs.fields(struct)
         known = [f.name for f in fields if (f.default_factory is dict) is is_table]
-        what = {"upstreams": "an upstream", "mcp": "an MCP server", "prices": "a price"}[section]
         raise ConfigError(f"unknown setting '{key}'{hint_for_named(setting, known, what)} - in {origin}")
 
 

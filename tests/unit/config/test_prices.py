@@ -30,7 +30,7 @@ def test_pattern_may_contain_dots(tmp_path: Path) -> None:
         ('[prices."a.b"]\ninput_usd_per_million = -1', r"input_usd_per_million"),
         ("[prices.a]\noutput_usd_per_million = inf", r"expected a finite number from 0, got inf - at prices"),
         ("[prices.a]\ncached_input_usd_per_million = -2", r"expected a finite number from 0, got -2.0 - at prices"),
-        ("[prices]\na = 1", r"expected a table, \[prices.a\], with its prices - at prices.a"),
+        ("[prices]\na = 1", r"expected a table, \[prices.a\], with its output_usd_per_million - at prices.a"),
     ],
 )
 def test_wrong_prices(tmp_path: Path, text: str, message: str) -> None:
