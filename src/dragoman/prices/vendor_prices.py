@@ -94,12 +94,12 @@ def _rates(price: Any) -> Rates:
 
 def _rates_above(price: Any, tokens: int) -> Rates:
     """Returns the rates of a prompt of so many tokens."""
-    whole = _value(price, "input_mtok", tokens)
+    plain = _value(price, "input_mtok", tokens)
     cached, written = _value(price, "cache_read_mtok", tokens), _value(price, "cache_write_mtok", tokens)
     return Rates(
-        input=(whole or 0.0) / _MILLION,
-        cached_input=((whole or 0.0) if cached is None else cached) / _MILLION,
-        cache_write=((whole or 0.0) if written is None else written) / _MILLION,
+        input=(plain or 0.0) / _MILLION,
+        cached_input=((plain or 0.0) if cached is None else cached) / _MILLION,
+        cache_write=((plain or 0.0) if written is None else written) / _MILLION,
         output=(_value(price, "output_mtok", tokens) or 0.0) / _MILLION,
         request=(_value(price, "requests_kcount", tokens) or 0.0) / _THOUSAND,
     )

@@ -45,7 +45,7 @@ class Reserved(NamedTuple):
     """In billionths of a US dollar."""
 
 
-class Budget(NamedTuple):
+class KeyBudget(NamedTuple):
     """One budget of a key."""
 
     is_money: bool
@@ -68,13 +68,13 @@ class Budget(NamedTuple):
         return f"{unit} of a {self.period}"
 
 
-def budgets_of(limits: KeyLimits) -> tuple[Budget, ...]:
+def budgets_of(limits: KeyLimits) -> tuple[KeyBudget, ...]:
     """Returns the budgets of a key."""
     all_budgets = (
-        Budget(True, False, round(limits.budget_usd_per_day * NANO)),
-        Budget(True, True, round(limits.budget_usd_per_month * NANO)),
-        Budget(False, False, limits.budget_tokens_per_day),
-        Budget(False, True, limits.budget_tokens_per_month),
+        KeyBudget(True, False, round(limits.budget_usd_per_day * NANO)),
+        KeyBudget(True, True, round(limits.budget_usd_per_month * NANO)),
+        KeyBudget(False, False, limits.budget_tokens_per_day),
+        KeyBudget(False, True, limits.budget_tokens_per_month),
     )
     return tuple(budget for budget in all_budgets if budget.limit > 0)
 
@@ -98,13 +98,13 @@ def reset_time(now_s: float, *, is_month: bool) -> datetime:
     return (now.replace(day=1) + timedelta(days=32)).replace(day=1)
 
 
-def exceeded(budgets: tuple[Budget, ...], day: Spent, month: Spent) -> Budget | None:
+def exceeded(budgets: tuple[KeyBudget, ...], day: Spent, month: Spent) -> KeyBudget | None:
     """Returns the used-up budget that is renewed last; None: none is used up."""
     used = [budget for budget in budgets if budget.amount(month if budget.is_month else day) >= budget.limit]
     return max(used, key=lambda budget: budget.is_month, default=None)
 
 
-def fits(budgets: tuple[Budget, ...], day: Spent, month: Spent, running: Reserved, request: Reserved) -> bool:
+def has_room(budgets: tuple[KeyBudget, ...], day: Spent, month: Spent, running: Reserved, request: Reserved) -> bool:
     """Returns whether another request may start while others run.
 
     A request that runs alone always may, as long as something is left: only its response can exceed the budget.

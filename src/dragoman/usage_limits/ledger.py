@@ -18,7 +18,7 @@ from typing import Final, NamedTuple, TypeVar
 
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
 from dragoman.usage_limits import budgets
-from dragoman.usage_limits.budgets import Budget, Reserved, Spent
+from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent
 from dragoman.usage_limits.ledger_file import LedgerFile
 
 log = logging.getLogger("dragoman.usage_limits")
@@ -63,7 +63,7 @@ class Ledger:
         """Use by key and day that could not be written yet; only for the thread."""
         self._flush: asyncio.TimerHandle | None = None
 
-    async def reserve(self, key: str, limits: tuple[Budget, ...], request: Reserved) -> int:
+    async def reserve(self, key: str, limits: tuple[KeyBudget, ...], request: Reserved) -> int:
         """Reserves a part of the budgets; returns the number of the reservation.
 
         Args:
@@ -128,16 +128,16 @@ class Ledger:
 
     # What follows runs in the thread.
 
-    def _reserve(self, key: str, limits: tuple[Budget, ...], request: Reserved) -> int:
+    def _reserve(self, key: str, limits: tuple[KeyBudget, ...], request: Reserved) -> int:
         with self._transaction():
             now_s = self._clock()
             day, month = (self._file.spent(key, period) for period in budgets.periods(now_s))
             if (used_up := budgets.exceeded(limits, day, month)) is not None:
                 raise _used_up(used_up, now_s)
             running = self._file.reserved(key)
-            if not budgets.fits(limits, day, month, running, request) and self._file.release_ended(key):
+            if not budgets.has_room(limits, day, month, running, request) and self._file.release_ended(key):
                 running = self._file.reserved(key)
-            if not budgets.fits(limits, day, month, running, request):
+            if not budgets.has_room(limits, day, month, running, request):
                 raise RateLimitError(
                     "what is left of the budget of this API key is reserved by requests that run; retry when one of "
                     "them has ended",
@@ -192,7 +192,7 @@ class Ledger:
             raise BackendUnavailableError(message, retry_after_s=_ERROR_RETRY_S) from error
 
 
-def _used_up(budget: Budget, now_s: float) -> BudgetExceededError:
+def _used_up(budget: KeyBudget, now_s: float) -> BudgetExceededError:
     until = budgets.reset_time(now_s, is_month=budget.is_month)
     return BudgetExceededError(
         f"the budget of this API key, {budget.text()}, is used up; it is renewed at {until:%Y-%m-%dT%H:%MZ}",

@@ -27,7 +27,14 @@ class WindowStorage(Protocol):
     """A storage of the package `limits` with sliding windows."""
 
     async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
-        """Adds the amount if the limit allows it; returns whether it does."""
+        """Adds the amount if the limit allows it; returns whether it does.
+
+        Args:
+            key: The name of the window.
+            limit: The maximum.
+            expiry: The length of the window, in seconds.
+            amount: What is added; it may be negative.
+        """
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:
         """Returns counter and time to live of the previous window, then of the current one."""

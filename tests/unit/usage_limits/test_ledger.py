@@ -10,11 +10,11 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
-from dragoman.usage_limits.budgets import NANO, Budget, Reserved, Spent, nano_usd, reset_time
+from dragoman.usage_limits.budgets import NANO, KeyBudget, Reserved, Spent, nano_usd, reset_time
 from dragoman.usage_limits.ledger import Ledger
 
-DAY = Budget(is_money=True, is_month=False, limit=NANO)
-MONTH_TOKENS = Budget(is_money=False, is_month=True, limit=1_000)
+DAY = KeyBudget(is_money=True, is_month=False, limit=NANO)
+MONTH_TOKENS = KeyBudget(is_money=False, is_month=True, limit=1_000)
 NOON = datetime(2026, 11, 26, 12, tzinfo=UTC).timestamp()
 
 

@@ -254,10 +254,10 @@ class _Response:
 
     def priced(self, usage: Usage) -> Usage:
         """Returns the usage of a round with its cost, if the price of the model is known."""
-        prices, asked = self._settings.prices, self.context.attempts
+        prices, attempts = self._settings.prices, self.context.attempts
         if prices is None or usage.cost_usd is not None:
             return usage
-        return replace(usage, cost_usd=prices.cost_usd(asked.upstream, asked.model, usage, 0.0))
+        return replace(usage, cost_usd=prices.cost_usd(attempts.upstream, attempts.model, usage, 0.0))
 
     def begin_round(self) -> ModelRound:
         self.rounds += 1
