@@ -1,18 +1,50 @@
 """Settings of limits: the section `[limits]`, and the limits of a key."""
 
-from typing import Annotated, Protocol
+from typing import Annotated, Final, Protocol
+from urllib.parse import urlsplit
 
 import msgspec
 
+from dragoman.core.errors import ConfigError
 from dragoman.schema.setting import setting
 
 
 class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """How limits of keys are counted; the limits themselves are settings of each key."""
 
+    url: Annotated[
+        str,
+        setting(
+            "Redis or Valkey server that counts requests, tokens and concurrency for several machines, such as "
+            "`redis://host:6379/0`; empty: each machine counts for itself."
+        ),
+    ] = ""
+    path: Annotated[
+        str, setting("SQLite file with what each key has used; empty: `usage.sqlite` in the user's state folder.")
+    ] = ""
+    reserved_output_tokens: Annotated[
+        int,
+        setting("Tokens that are reserved for a response whose request has no maximum of its own.", ge=1),
+    ] = 4096
     vendor_prices: Annotated[
         bool, setting("Whether responses of vendors' APIs get a cost from the price list of the package genai-prices.")
     ] = True
+
+
+_SCHEMES: Final = ("redis", "rediss", "valkey", "valkeys")
+
+
+def check_limits(config: LimitsConfig) -> None:
+    """Checks the settings of limits.
+
+    Raises:
+        ConfigError: The URL is not that of a server that can count.
+    """
+    if config.url and (urlsplit(config.url).scheme not in _SCHEMES or not urlsplit(config.url).hostname):
+        scheme = urlsplit(config.url).scheme
+        raise ConfigError(
+            f"expected a URL like redis://127.0.0.1:6379/0, got one of {scheme or 'no scheme'} - at limits.url"
+        )
 
 
 class KeyLimits(Protocol):

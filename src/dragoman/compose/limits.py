@@ -1,0 +1,83 @@
+"""Builds the limits of keys that the settings name."""
+
+from pathlib import Path
+from typing import Any, Final
+
+from dragoman import config as settings
+from dragoman import extras
+from dragoman.core.errors import ConfigError
+from dragoman.usage_limits.admission import UsageLimits
+from dragoman.usage_limits.concurrency import LocalRequests, MappedRequests, RunningRequests
+from dragoman.usage_limits.ledger import Ledger
+from dragoman.usage_limits.windows import RateWindows
+
+_FILE_NAME: Final = "usage.sqlite"
+_TIMEOUT_S: Final = 2.0
+"""How long a request waits for Redis, before its process counts by itself."""
+_PREFIX: Final = "dragoman"
+
+
+def usage_limits(config: settings.Config, shared_dir: Path | None) -> UsageLimits:
+    """Returns the limits of keys. Nothing is opened before the first request with a named key.
+
+    Args:
+        config: The settings.
+        shared_dir: The private folder of several gateway processes; None: there is one.
+    """
+    url = config.limits.url
+    return UsageLimits(
+        lambda: Ledger(usage_path(config)),
+        lambda: _windows(url, shared_dir),
+        lambda: _running(url, shared_dir),
+        config.limits.reserved_output_tokens,
+    )
+
+
+def usage_path(config: settings.Config) -> Path:
+    """Returns the path of the file with what each key has used."""
+    if config.limits.path:
+        return Path(config.limits.path).expanduser()
+    import platformdirs
+
+    return platformdirs.user_state_path("dragoman", appauthor=False) / _FILE_NAME
+
+
+def _windows(url: str, shared_dir: Path | None) -> RateWindows:
+    _require_extra()
+    if url:
+        from limits.aio.storage import RedisStorage
+        from redis.exceptions import RedisError
+
+        options: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+        storage = RedisStorage(f"async+{_redis_url(url)}", implementation="redispy", key_prefix=_PREFIX, **options)
+        return RateWindows(storage, (RedisError, OSError))
+    if shared_dir is not None:
+        from dragoman.usage_limits.mapped_storage import MappedStorage
+
+        return RateWindows(MappedStorage(shared_dir / "windows"))
+    from limits.aio.storage import MemoryStorage
+
+    return RateWindows(MemoryStorage())
+
+
+def _running(url: str, shared_dir: Path | None) -> RunningRequests:
+    if url:
+        _require_extra()
+        from redis.asyncio import Redis
+        from redis.exceptions import RedisError
+
+        from dragoman.usage_limits.redis_requests import RedisRequests
+
+        client = Redis.from_url(_redis_url(url), socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
+        return RedisRequests(client, (RedisError, OSError))
+    return LocalRequests() if shared_dir is None else MappedRequests(shared_dir / "running")
+
+
+def _redis_url(url: str) -> str:
+    """Returns the URL for a client of Redis, which speaks the protocol of Valkey too."""
+    return url.replace("valkey", "redis", 1) if url.startswith("valkey") else url
+
+
+def _require_extra() -> None:
+    if extras.missing_extras("limits"):
+        raise ConfigError(f"limits of keys need more than is installed: {extras.install_command('limits')}")
