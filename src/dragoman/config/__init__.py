@@ -27,6 +27,7 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
+from dragoman.config.keys_file import keys_path, read_key
 from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -68,9 +69,12 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             name: _named_table("mcp", name, table, McpServerConfig, origin)
             for name, table in tables.pop("mcp", {}).items()
         }
-        config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers
+        keys = {name: read_key(name, table, path, environ) for name, table in tables.pop("keys", {}).items()}
+        config = msgspec.convert(tables, Config, strict=False)
+        server = msgspec.structs.replace(
+            config.server, keys_path=keys_path(config.server.keys_path, path or default_path())
         )
+        config = msgspec.structs.replace(config, server=server, upstreams=upstreams, mcp=servers, keys=keys)
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
     check(config, ((key, attrgetter(key)(config)) for key, *_ in setting_docs()), origin)
@@ -115,7 +119,11 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
 def setting_values(config: Config) -> Iterator[tuple[str, object]]:
     """Yields every key with its value, except for `model_aliases`."""
     yield from ((key, attrgetter(key)(config)) for key, *_ in setting_docs())
-    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {"upstreams": config.upstreams, "mcp": config.mcp}
+    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {
+        "upstreams": config.upstreams,
+        "mcp": config.mcp,
+        "keys": config.keys,
+    }
     for section, tables in sections.items():
         for name, table in tables.items():
             yield from ((f"{section}.{name}.{key}", value) for key, value in msgspec.structs.asdict(table).items())
@@ -159,7 +167,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp")
+_NESTED = ("upstreams", "tools", "mcp", "keys")
 """Sections that contain tables of their own."""
 
 
@@ -184,7 +192,7 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
         if (section := key.partition(".")[0]) in _NAMED:
             _check_named_key(section, key, value, origin[key])
-        elif key not in known and not key.startswith("model_aliases."):
+        elif section != "keys" and key not in known and not key.startswith("model_aliases."):
             hint = hint_for_key(key, value, _names_by_section())
             raise ConfigError(f"unknown setting '{key}'{hint} - in {origin[key]}")
     for alias, target in tables.get("model_aliases", {}).items():

@@ -21,6 +21,15 @@ NAME: Final = "keys.toml"
 """Name of the file, unless the settings have another."""
 
 
+def writable_by_others(path: Path) -> str:
+    """Returns a message if other users may change the keys file, else ""."""
+    try:
+        mode = path.stat().st_mode
+    except OSError:
+        return ""
+    return f"other users of this machine may change {path}: chmod 600 {path}" if mode & 0o022 else ""
+
+
 def read_keys(path: Path, environ: Mapping[str, str]) -> dict[str, KeyConfig]:
     """Returns the keys in a keys file, by name.
 
@@ -45,7 +54,17 @@ def read_keys(path: Path, environ: Mapping[str, str]) -> dict[str, KeyConfig]:
     return {name: read_key(name, table, path, environ) for name, table in keys.items()}
 
 
-def read_key(name: str, table: object, path: Path, environ: Mapping[str, str]) -> KeyConfig:
+def keys_path(setting: str, settings_path: Path) -> str:
+    """Returns the path of the keys file.
+
+    Args:
+        setting: The setting `server.keys_path`; a relative path belongs to the folder of the settings file.
+        settings_path: The settings file, which need not exist.
+    """
+    return str(settings_path.parent / (Path(setting).expanduser() if setting else NAME))
+
+
+def read_key(name: str, table: object, path: Path | None, environ: Mapping[str, str]) -> KeyConfig:
     """Returns the settings in a table `[keys.NAME]`.
 
     Args:
@@ -79,7 +98,7 @@ def read_key(name: str, table: object, path: Path, environ: Mapping[str, str]) -
 def _with_text_dates(table: Mapping[str, Any]) -> dict[str, Any]:
     """Returns the table with text in place of TOML's own dates and times."""
     previous = table.get("previous")
-    texts = {name: value.isoformat() for name, value in table.items() if isinstance(value, date)}
+    texts: dict[str, Any] = {name: value.isoformat() for name, value in table.items() if isinstance(value, date)}
     if isinstance(previous, list):
         texts["previous"] = [_with_text_dates(each) if isinstance(each, dict) else each for each in previous]
     return {**table, **texts}

@@ -8,6 +8,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.chat import ChatConfig
+from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.guard.policy import GuardPolicy
@@ -29,6 +30,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
+    keys: Annotated[dict[str, KeyConfig], setting("API keys of clients, each a table of its own (docs/keys.md).")] = {}
     model_aliases: Annotated[
         dict[str, str | tuple[str, ...]],
         setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),

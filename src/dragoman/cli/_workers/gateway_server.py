@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve
 
 log = logging.getLogger("dragoman.serve")
@@ -44,6 +45,7 @@ def run_worker(
     report: Callable[[str], None],
     capture: CaptureConfig = NO_CAPTURE,
     shared_dir: Path | None = None,
+    keys: KeyRing | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -56,11 +58,12 @@ def run_worker(
         report: receives lines for the user.
         capture: which exchanges are written to disk.
         shared_dir: the private folder of all workers.
+        keys: the API keys; None: those of `config`.
 
     Raises:
         DragomanError: a backend did not start.
     """
-    server = new_server(App(gateway, config, capture=capture, shared_dir=shared_dir), config)
+    server = new_server(App(gateway, config, capture=capture, shared_dir=shared_dir, keys=keys), config)
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, runner() as r:
         for each in sockets:
