@@ -68,9 +68,10 @@ class Gateway:
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
-        seal = seal or Seal()
-        self._builder = ResponseBuilder(self.response_store, policy, seal, vendor_tools)
-        self._token_counter = TokenCounter(self._router, self.response_store, seal, vendor_tools)
+        self.seal = seal or Seal()
+        """Signs compacted conversations."""
+        self._builder = ResponseBuilder(self.response_store, policy, self.seal, vendor_tools)
+        self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
 
