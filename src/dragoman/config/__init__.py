@@ -86,7 +86,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
     They are not errors: for a service called dragoman, Kubernetes itself sets `DRAGOMAN_PORT`.
     """
-    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
+    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG", "DRAGOMAN_API_KEY"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
     return [f"the variable {name} is not one of ours and does nothing{nearest(name, known)}" for name in ours]
 

@@ -97,7 +97,7 @@ class Router:
                 f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
                 retry_after_s=3,
             )
-        raise UnknownModelError(request.model, known)
+        raise UnknownModelError(request.model, known, "" if permissions is None else client.key)
 
     def _permitted(self, request: Request, permissions: Permissions) -> Sequence[tuple[Backend, str]]:
         """As `_serving`, without what an API key may not use."""

@@ -181,6 +181,8 @@ class AccessRecord:
             facts["first_ms"] = _ms(self.first_s)
         if self.attempts.count:
             self._add_attempts(facts)
+        if self.client.key:
+            facts["key"] = self.client.key
         if self.trace:
             facts["trace_id"] = trace_id(self.trace)
         if self.is_passthrough:
