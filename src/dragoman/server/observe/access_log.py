@@ -160,9 +160,18 @@ class AccessRecord:
         """Seconds since the request arrived."""
         return time.monotonic() - self._began_s
 
+    @property
+    def overhead_s(self) -> float | None:
+        """Seconds of the gateway itself until the first event: without waiting for servers; None: not known."""
+        waited_s = self.attempts.waited_s
+        return None if waited_s is None or self.first_s is None else max(0.0, self.first_s - waited_s)
+
     def timing(self) -> dict[str, str]:
-        """Returns the header `server-timing`: milliseconds of conversion, and in total so far."""
-        return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
+        """Returns the header `server-timing`, in milliseconds: conversion, total so far, and the gateway itself."""
+        times = f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"
+        if (overhead_s := self.overhead_s) is not None:
+            times = f"{times}, overhead;dur={overhead_s * 1000:.2f}"
+        return {"server-timing": times}
 
     def attempt_headers(self) -> dict[str, str]:
         """Returns the headers that tell which backend answers; empty while none was asked."""
@@ -179,10 +188,10 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
+        if self.client is not ANONYMOUS:
+            self._add_client(facts)
         if self.attempts.count:
             self._add_attempts(facts)
-        if self.client.key:
-            facts["key"] = self.client.key
         if self.trace:
             facts["trace_id"] = trace_id(self.trace)
         if self.is_passthrough:
@@ -198,6 +207,11 @@ class AccessRecord:
         if self.error:
             facts["error"] = self.error[:300]
         return facts
+
+    def _add_client(self, facts: dict[str, object]) -> None:
+        client = self.client
+        named = {"key": client.key, "agent": client.agent, "role": client.role}
+        facts |= {name: value for name, value in named.items() if value}
 
     def _add_attempts(self, facts: dict[str, object]) -> None:
         attempts = self.attempts
