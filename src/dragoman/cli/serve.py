@@ -32,6 +32,7 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.costs import describe_vendor_prices
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
 from dragoman.config.server import ServerConfig
@@ -203,6 +204,8 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
         print(format_settings(config, origin, everything=args.all))
+    if prices := describe_vendor_prices(config):
+        print_status(prices)
     if missing:
         print_status(missing)
     else:
