@@ -47,6 +47,10 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
         raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
     validate_policy(config.guard)
+    if config.formats:
+        from dragoman.config.own_formats import own_formats  # imports all formats
+
+        own_formats(config.formats)
     if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "

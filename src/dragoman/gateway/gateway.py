@@ -18,6 +18,7 @@ from dragoman.core.backend import Backend, EventStream, ExchangeContext, Passthr
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
+from dragoman.core.hooks import OnError
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
@@ -74,6 +75,8 @@ class Gateway:
         self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_error: Sequence[OnError] = ()
+        """Called with the error of each exchange that failed."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""

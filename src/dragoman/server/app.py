@@ -96,7 +96,7 @@ class App:
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self._on_error = tuple(on_error)
+        self._on_error = (*on_error, *gateway.on_error)
         self._tracing = tracing
         self._gateway = gateway
         self._config = config
