@@ -45,7 +45,7 @@ class _Discards(BaseHTTPRequestHandler):
         self.end_headers()
 
     def log_message(self, *_: object) -> None:
-        """Writes nothing."""
+        """Keeps the output free of requests."""
 
 
 def _scope(flags: bytes) -> dict[str, Any]:
@@ -84,8 +84,8 @@ async def _measure(rounds: int, environ: Mapping[str, str], *, stream: bool) -> 
     tracing = tracing_from(environ)
     assert tracing is not None
     off, on = App(gateway, config), App(gateway, config, tracing=tracing)
-    asked = [{"role": "user", "content": "Hello"}]
-    body = msgspec.json.encode({"model": MODELS[0], "messages": asked, "max_tokens": DELTAS, "stream": stream})
+    question = [{"role": "user", "content": "Hello"}]
+    body = msgspec.json.encode({"model": MODELS[0], "messages": question, "max_tokens": DELTAS, "stream": stream})
     turns = {"off": (off, b"01"), "not sampled": (on, b"00"), "on": (on, b"01")}
     figures: dict[str, list[float]] = {name: [] for name in turns}
     for number in range(rounds + 2):
