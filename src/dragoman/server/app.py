@@ -129,6 +129,7 @@ class App:
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
         record.trace = trace_context.read(headers)
+        record.prices = self._gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:
