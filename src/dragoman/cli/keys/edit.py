@@ -73,11 +73,11 @@ class KeysEditor:
             key = self._existing(name, keys)
             if key.revoked:
                 raise ConfigError(f"the key {name} was revoked: create another one - at keys.{name}, from {self._path}")
-            kept = [(old.sha256, old.expires) for old in key.previous if _is_later(old.expires, self._now)]
+            remaining = [(old.sha256, old.expires) for old in key.previous if _is_later(old.expires, self._now)]
             if grace:
                 old_digest = key.sha256 or _sha256(key.secret or self._environ[key.secret_env])
-                kept.append((old_digest, (self._now + grace).isoformat()))
-            tables = [f"{{ sha256 = {toml(digest)}, expires = {toml(expires)} }}" for digest, expires in kept]
+                remaining.append((old_digest, (self._now + grace).isoformat()))
+            tables = [f"{{ sha256 = {toml(digest)}, expires = {toml(expires)} }}" for digest, expires in remaining]
             previous = f"[{', '.join(tables)}]" if tables else None
             values = {"sha256": toml(_sha256(secret)), "secret": None, "secret_env": None, "previous": previous}
             self._change(text, name, values)
