@@ -265,6 +265,7 @@ def _serve_until_stopped(
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
         return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
+    from dragoman.compose.limits import usage_limits
     from dragoman.server.keys.ring import KeyRing
     from dragoman.server.run import run as serve
 
@@ -276,6 +277,7 @@ def _serve_until_stopped(
         print_status=report,
         capture=config.capture,
         keys=KeyRing.from_config(config),
+        limits=usage_limits(config, None),
     )
 
 

@@ -18,19 +18,27 @@ _PREFIX: Final = "dragoman"
 
 
 def usage_limits(config: settings.Config, shared_dir: Path | None) -> UsageLimits:
-    """Returns the limits of keys. Nothing is opened before the first request with a named key.
+    """Returns the limits of keys. If there are no keys, nothing is opened before the first request that has one.
 
     Args:
         config: The settings.
         shared_dir: The private folder of several gateway processes; None: there is one.
+
+    Raises:
+        ConfigError: A package is missing, or the file with what each key has used cannot be opened.
     """
     url = config.limits.url
-    return UsageLimits(
+    if url or any(key.requests_per_minute or key.tokens_per_minute for key in config.keys.values()):
+        _require_extra()
+    limits = UsageLimits(
         lambda: Ledger(usage_path(config)),
         lambda: _windows(url, shared_dir),
         lambda: _running(url, shared_dir),
         config.limits.reserved_output_tokens,
     )
+    if config.keys or (config.server.keys_path and Path(config.server.keys_path).exists()):
+        limits.ledger  # noqa: B018 opens the file
+    return limits
 
 
 def usage_path(config: settings.Config) -> Path:

@@ -47,6 +47,7 @@ from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
+from dragoman.server.keys.admission import identify, observe_sent, settle
 from dragoman.server.keys.key import NO_RIGHTS, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
@@ -57,6 +58,7 @@ from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
+from dragoman.usage_limits.admission import UsageLimits
 from dragoman.wire.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class App:
         shared_dir: Path | None = None,
         keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
+        limits: UsageLimits | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -96,6 +99,7 @@ class App:
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
             keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
+            limits: counts the use of keys with a name, and limits it; None: nothing does.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
@@ -115,6 +119,9 @@ class App:
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._keys = KeyRing({}, config.api_keys) if keys is None else keys
+        self._limits = limits
+        if limits is not None:
+            limits.prices = gateway.prices
         self._captures = CaptureStore(capture, gateway, self._keys.plain_secrets()) if capture.dir else None
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
@@ -145,6 +152,8 @@ class App:
             self._metrics.begin()
 
         def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
+            if record.admission is not None and posted is not None:
+                observe_sent(record, message, posted.dialect.name)
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
@@ -153,8 +162,7 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= self._check_origin(headers)
-            key = self._authenticate(method, path, headers)
-            record.client = key.client
+            key = identify(record, self._authenticate(method, path, headers), posted, self._limits)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
@@ -196,6 +204,8 @@ class App:
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
         if record.error or record.path not in _POLLED_PATHS:
             steps.append(("logged", record.log))
+        if record.admission is not None:
+            steps.append(("settled", partial(settle, record)))
         if self._metrics and posted:
             steps.append(("counted", partial(self._metrics.finish, posted, record)))
         if self._captures and capture:
@@ -222,6 +232,8 @@ class App:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self._gateway.close()
+                if self._limits is not None:
+                    await self._limits.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -270,7 +282,7 @@ class App:
         elif path in self._gets:
             await self._gets[path](send, key.is_admin)
         elif path == USAGE_PATH:
-            await respond(send, 200, usage_body(key))
+            await respond(send, 200, await usage_body(key, self._limits))
         elif stored.is_served(path):
             store = self._gateway.response_store
             arguments = (store, method, path, query, key.name)

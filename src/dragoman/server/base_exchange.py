@@ -99,6 +99,11 @@ class Route(NamedTuple):
     """Whether the path loads a model, or unloads it; None: neither."""
 
     @property
+    def is_limited(self) -> bool:
+        """Whether requests count against the limits of their key: those that ask a model."""
+        return self.counting is None and self.loads is None
+
+    @property
     def label(self) -> str:
         """The API, as the label in metrics."""
         if self.loads is not None:

@@ -25,6 +25,7 @@ from dragoman.server.keys.ring import KeyRing
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.warm_up import warm_up
 from dragoman.tracing.environment import tracing_from
+from dragoman.usage_limits.admission import UsageLimits
 
 if TYPE_CHECKING:
     from dragoman.tracing.exchange import Tracing
@@ -62,6 +63,7 @@ def run(
     print_status: Callable[[str], None] = lambda text: None,
     capture: CaptureConfig = NO_CAPTURE,
     keys: KeyRing | None = None,
+    limits: UsageLimits | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -73,13 +75,15 @@ def run(
         print_status: receives what the shutdown waits for.
         capture: which exchanges are written to disk.
         keys: the API keys; None: those of `config`.
+        limits: counts and limits the use of keys; None: nothing does.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
     with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
-        server = new_server(app or App(gateway, config, capture=capture, keys=keys, tracing=tracing), config)
+        own = app or App(gateway, config, capture=capture, keys=keys, tracing=tracing, limits=limits)
+        server = new_server(own, config)
         return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
 
 

@@ -50,10 +50,30 @@ def check_limits(config: LimitsConfig) -> None:
 class KeyLimits(Protocol):
     """The limits of a key; 0: no limit."""
 
-    requests_per_minute: int
-    tokens_per_minute: int
-    max_concurrency: int
-    budget_usd_per_day: float
-    budget_usd_per_month: float
-    budget_tokens_per_day: int
-    budget_tokens_per_month: int
+    @property
+    def requests_per_minute(self) -> int:
+        """Maximum requests of a minute."""
+
+    @property
+    def tokens_per_minute(self) -> int:
+        """Maximum tokens of a minute."""
+
+    @property
+    def max_concurrency(self) -> int:
+        """Maximum requests at the same time."""
+
+    @property
+    def budget_usd_per_day(self) -> float:
+        """Budget of a day in US dollars."""
+
+    @property
+    def budget_usd_per_month(self) -> float:
+        """Budget of a month in US dollars."""
+
+    @property
+    def budget_tokens_per_day(self) -> int:
+        """Budget of a day in tokens."""
+
+    @property
+    def budget_tokens_per_month(self) -> int:
+        """Budget of a month in tokens."""

@@ -22,6 +22,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
+from dragoman.usage_limits.admission import UsageLimits
 
 log = logging.getLogger("dragoman.serve")
 
@@ -46,6 +47,7 @@ def run_worker(
     capture: CaptureConfig = NO_CAPTURE,
     shared_dir: Path | None = None,
     keys: KeyRing | None = None,
+    limits: UsageLimits | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -59,13 +61,14 @@ def run_worker(
         capture: which exchanges are written to disk.
         shared_dir: the private folder of all workers.
         keys: the API keys; None: those of `config`.
+        limits: counts and limits the use of keys; None: nothing does.
 
     Raises:
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
-        app = App(gateway, config, capture=capture, shared_dir=shared_dir, keys=keys, tracing=tracing)
+        app = App(gateway, config, capture=capture, shared_dir=shared_dir, keys=keys, tracing=tracing, limits=limits)
         server = new_server(app, config)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))

@@ -6,6 +6,7 @@ import sys
 from dragoman import compose
 from dragoman.cli._workers.child import Child
 from dragoman.cli._workers.gateway_server import run_worker
+from dragoman.compose.limits import usage_limits
 from dragoman.server.keys.ring import KeyRing
 
 
@@ -15,7 +16,16 @@ def _serve(child: Child) -> int:
     keys = KeyRing.from_config(plan.config)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
     return run_worker(
-        gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture, plan.folder, keys
+        gateway,
+        plan.config.server,
+        sockets,
+        plan.number,
+        child,
+        child.report,
+        plan.config.capture,
+        plan.folder,
+        keys,
+        usage_limits(plan.config, plan.folder),
     )
 
 

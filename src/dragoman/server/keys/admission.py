@@ -9,13 +9,32 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.off_loop import off_loop
+from dragoman.server.base_exchange import Route
+from dragoman.server.keys.key import ApiKey
 from dragoman.server.observe.access_log import AccessRecord
-from dragoman.usage_limits.admission import Admission, Estimate, Used
+from dragoman.usage_limits.admission import Admission, Estimate, UsageLimits, Used
 from dragoman.usage_limits.headers import UPSTREAM_LIMITS, anthropic_headers, openai_headers
 
 _BYTES_PER_TOKEN: Final = 4
 """Estimate for JSON that is not parsed."""
 _DELTA: Final = b"data:"
+
+
+def identify(record: AccessRecord, key: ApiKey, route: Route | None, limits: UsageLimits | None) -> ApiKey:
+    """Records who has sent a request, and begins its admission if it asks a model with a key that has a name.
+
+    Returns the key.
+
+    Args:
+        record: The record of the exchange.
+        key: The key of the request.
+        route: What is served; None: nothing that asks a model.
+        limits: The limits of all keys; None: nothing is limited or counted.
+    """
+    record.client = key.client
+    if limits is not None and key.name and route is not None and route.is_limited:
+        record.admission = limits.begin(key.name, key.config)
+    return key
 
 
 async def admit(record: AccessRecord, gateway: Gateway, request: Request, *, large: bool) -> None:
