@@ -56,9 +56,10 @@ def _windows(url: str, shared_dir: Path | None) -> RateWindows:
         from limits.aio.storage import RedisStorage
         from redis.exceptions import RedisError
 
-        options: dict[str, Any] = {"socket_timeout": _TIMEOUT_S, "socket_connect_timeout": _TIMEOUT_S}
+        client = _redis(url)
+        options: dict[str, Any] = {"connection_pool": client.connection_pool}
         storage = RedisStorage(f"async+{_redis_url(url)}", implementation="redispy", key_prefix=_PREFIX, **options)
-        return RateWindows(storage, (RedisError, OSError))
+        return RateWindows(storage, (RedisError, OSError), client.aclose)
     if shared_dir is not None:
         from dragoman.usage_limits.mapped_storage import MappedStorage
 
@@ -71,14 +72,19 @@ def _windows(url: str, shared_dir: Path | None) -> RateWindows:
 def _running(url: str, shared_dir: Path | None) -> RunningRequests:
     if url:
         _require_extra()
-        from redis.asyncio import Redis
         from redis.exceptions import RedisError
 
         from dragoman.usage_limits.redis_requests import RedisRequests
 
-        client = Redis.from_url(_redis_url(url), socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
-        return RedisRequests(client, (RedisError, OSError))
+        return RedisRequests(_redis(url), (RedisError, OSError))
     return LocalRequests() if shared_dir is None else MappedRequests(shared_dir / "running")
+
+
+def _redis(url: str) -> Any:
+    """Returns a client, which connects when it is used; closing it closes its connections."""
+    from redis.asyncio import Redis
+
+    return Redis.from_url(_redis_url(url), socket_timeout=_TIMEOUT_S, socket_connect_timeout=_TIMEOUT_S)
 
 
 def _redis_url(url: str) -> str:

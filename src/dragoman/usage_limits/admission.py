@@ -137,6 +137,8 @@ class UsageLimits:
     async def close(self) -> None:
         """Ends all corrections and closes files and connections."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
+        if self._windows is not None:
+            await self._windows.close()
         opened = vars(self)
         if "running" in opened:
             await self.running.close()
