@@ -39,12 +39,11 @@ from dragoman.core.errors import (
 )
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
-from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
+from dragoman.host_names import parse_host_header, parse_origin_header
 from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
-from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.models.loading import ModelLoading
@@ -54,6 +53,7 @@ from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.passthrough import Passthrough
+from dragoman.server.reload.snapshot import Snapshot
 from dragoman.wire.dialect import Dialect
 
 _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
@@ -90,9 +90,8 @@ class App:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
         self._on_error = tuple(on_error)
-        self._gateway = gateway
-        self._config = config
-        self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
+        self.snapshot = Snapshot(gateway, config, capture)
+        """The configuration of requests that begin now."""
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.token_counting.path: Route(d, d.token_counting) for d in served if d.token_counting}
@@ -102,7 +101,6 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
@@ -115,9 +113,19 @@ class App:
             await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request with the configuration of its beginning."""
+        snapshot = self.snapshot
+        snapshot.begin()
+        try:
+            await self._respond(snapshot, scope, receive, send)
+        finally:
+            snapshot.end()
+
+    async def _respond(self, snapshot: Snapshot, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request and logs it; every response has its request id and the CORS headers."""
+        gateway, config, captures = snapshot.gateway, snapshot.config, snapshot.captures
         method, own_path = scope["method"], _own_path(scope)
-        path, model = paths.resolve_path(own_path, self._is_served)
+        path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
         fields = {"x-request-id": record.id, "request-id": record.id}
@@ -136,44 +144,46 @@ class App:
 
         capture: CaptureRecorder | None = None
         try:
-            fields |= self._check_origin(headers)
+            fields |= self._check_origin(snapshot, headers)
             if method != "OPTIONS" and path not in _PATHS_WITHOUT_KEY:
-                self._authenticate(headers)
+                self._authenticate(snapshot, headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
-            if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
-                await self._gateway.mcp_endpoint(scope, receive, send_tracked)
+            if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":
+                await gateway.mcp_endpoint(scope, receive, send_tracked)
             elif posted is not None and (posted.passed or posted.loads is not None):
                 client = Client.from_scope(scope, receive, send_tracked)
                 answer = Passthrough if posted.passed else ModelLoading
-                await answer(posted, self._gateway, self._config, record, client).run(headers)
+                await answer(posted, gateway, config, record, client).run(headers)
             elif posted is not None:
-                if self._captures:
+                if captures:
                     headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
-                    capture = self._captures.begin(method, path, headers_decoded)
+                    capture = captures.begin(method, path, headers_decoded)
                 observer = _observer_for(capture, record)
                 client = Client.from_scope(
                     scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked
                 )
-                await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
+                await Exchange(posted, gateway, config, record, client, observer).run(headers)
             else:
-                await self._get(scope, path, headers, send_tracked)
+                await self._get(snapshot, scope, path, headers, send_tracked)
         except DragomanError as error:
             record.on_error(error)
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(posted, record, capture)
+            self._finish(snapshot, posted, record, capture)
 
-    def _finish(self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None) -> None:
+    def _finish(
+        self, snapshot: Snapshot, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None
+    ) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
         if record.error or record.path not in _POLLED_PATHS:
             steps.append(("logged", record.log))
         if self._metrics and posted:
             steps.append(("counted", partial(self._metrics.finish, posted, record)))
-        if self._captures and capture:
-            steps.append(("kept", partial(self._captures.finish, capture, record)))
+        if snapshot.captures and capture:
+            steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
         for name, step in steps:
             try:
                 step()
@@ -187,21 +197,21 @@ class App:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    await self._gateway.start()
+                    await self.snapshot.gateway.start()
                 except DragomanError as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})
             else:
-                await self._gateway.close()
+                await self.snapshot.gateway.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    def _is_served(self, path: str) -> bool:
+    def _is_served(self, snapshot: Snapshot, path: str) -> bool:
         if path in self._by_path or path in self._gets or path == _MODELS:
             return True
         if path == _MCP:
-            return self._gateway.mcp_endpoint is not None
+            return snapshot.gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
@@ -209,10 +219,10 @@ class App:
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 
-    async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
+    async def _get(self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
         """Answers all requests that are not `POST` requests of a dialect."""
-        method = scope["method"]
-        if not self._is_served(path):
+        gateway, method = snapshot.gateway, scope["method"]
+        if not self._is_served(snapshot, path):
             raise self._not_found(method, path)
         allowed = self._allowed(path)
         if method not in allowed:
@@ -224,13 +234,13 @@ class App:
             )
             await send({"type": "http.response.body", "body": b""})
         elif path in self._gets:
-            await self._gets[path](send, self._is_known(headers))
+            await self._gets[path](snapshot, send, self._is_known(snapshot, headers))
         elif stored.is_served(path):
-            store = self._gateway.response_store
+            store = gateway.response_store
             await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, store, method, path, query))
         else:
-            await self._gateway.refresh_local_models()
-            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
+            await gateway.refresh_local_models()
+            models, dialect = gateway.models(), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
             body = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
             await respond(send, 200, msgspec.json.encode(body))
@@ -242,16 +252,16 @@ class App:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
 
-    def _check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def _check_origin(self, snapshot: Snapshot, headers: Mapping[str, str]) -> dict[str, str]:
         """Refuses an unknown Host or Origin, as of a web page in the user's browser.
 
         Returns: the headers that let an allowed page read the response.
         Raises: ForbiddenError: the host or the origin is not allowed.
         """
-        self._check_name("host", headers.get("host", ""), parse_host_header)
+        self._check_name(snapshot, "host", headers.get("host", ""), parse_host_header)
         if "origin" not in headers:
             return {}
-        self._check_name("origin", headers["origin"], parse_origin_header)
+        self._check_name(snapshot, "origin", headers["origin"], parse_origin_header)
         requested = headers.get("access-control-request-headers", "*")
         return {
             "access-control-allow-origin": headers["origin"],
@@ -260,23 +270,23 @@ class App:
             "vary": "origin",
         }
 
-    def _is_known(self, headers: Mapping[str, str]) -> bool:
+    def _is_known(self, snapshot: Snapshot, headers: Mapping[str, str]) -> bool:
         """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
-        if not self._config.api_keys:
+        if not snapshot.config.api_keys:
             return True
         scheme, _, token = headers.get("authorization", "").partition(" ")
         sent_keys = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
         sent_keys.append(token.strip() if scheme.lower() == "bearer" else "")
-        known = [key.encode() for key in self._config.api_keys]
+        known = [key.encode() for key in snapshot.config.api_keys]
         matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent_keys for one in known]
         return any(matches)
 
-    def _authenticate(self, headers: Mapping[str, str]) -> None:
+    def _authenticate(self, snapshot: Snapshot, headers: Mapping[str, str]) -> None:
         """Refuses a request without a valid API key.
 
         Raises: AuthError: the key is missing or wrong.
         """
-        if not self._is_known(headers):
+        if not self._is_known(snapshot, headers):
             raise AuthError("expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known")
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
@@ -285,31 +295,31 @@ class App:
             return route.dialect
         return dialects.get("anthropic_messages" if "anthropic-version" in headers else "openai_chat")
 
-    async def _root(self, send: Send, known: bool) -> None:
+    async def _root(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))
 
-    async def _health(self, send: Send, known: bool) -> None:
+    async def _health(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         """Answers `/health`; backends and processes only with an API key, if keys are set."""
-        workers = self._config.workers
+        workers = snapshot.config.workers
         own = {"workers": workers, "process": os.getpid()} if workers > 1 else {}
-        more = {"version": __version__, **own, "backends": self._gateway.health()} if known else {}
+        more = {"version": __version__, **own, "backends": snapshot.gateway.health()} if known else {}
         await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
-    async def _counted(self, send: Send, known: bool) -> None:
+    async def _counted(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         assert self._metrics is not None
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
 
-    def _check_name(self, header: str, value: str, read: Callable[[str], str]) -> None:
+    def _check_name(self, snapshot: Snapshot, header: str, value: str, read: Callable[[str], str]) -> None:
         """
         Raises: ForbiddenError: the host name that `read` finds in the value of the header is not allowed.
         """
         name = read(value)
-        if name not in self._hosts and "*" not in self._hosts:
+        if name not in snapshot.hosts and "*" not in snapshot.hosts:
             advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
             raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
 
-    async def _ready(self, send: Send, known: bool) -> None:
-        states = self._gateway.health()
+    async def _ready(self, snapshot: Snapshot, send: Send, known: bool) -> None:
+        states = snapshot.gateway.health()
         ready = any(s["ready"] for s in states)  # if one backend fails, others can still answer
         await respond(
             send,
