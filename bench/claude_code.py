@@ -32,7 +32,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import Backend
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run as server

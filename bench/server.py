@@ -36,7 +36,7 @@ import msgspec
 from bench import offline
 from bench.samples import TOOLS, arguments, deltas, prose, small_body
 from dragoman import dialects, formats
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate

@@ -31,7 +31,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.messages import Message, Request, Role, Text
 from dragoman.gateway.gateway import Gateway

@@ -24,7 +24,7 @@ from bench.samples import DIALECTS, agent_body, small_body
 from bench.server import AT_ONCE, UNBUFFERED, Floor, ScriptedBackend
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support import bench_figures

@@ -14,6 +14,7 @@ import yaml
 
 from dragoman import cli
 from dragoman import config as settings
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
@@ -22,7 +23,7 @@ from support.paths import ROOT
 DEPLOY = ROOT / "deploy"
 PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
 EXTRAS = PROJECT["optional-dependencies"]
-SERVER = settings.ServerConfig()
+SERVER = ServerConfig()
 KEY = {"DRAGOMAN_SERVER_API_KEYS": "a-long-key"}
 
 

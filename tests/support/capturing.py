@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import NO_CAPTURE, CaptureConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig
 from dragoman.gateway.gateway import Gateway
 from support.fake_upstream import END, HEAD, Play, Server, piece, server
 from support.scripted_backend import eventually, serving

@@ -17,7 +17,7 @@ from bench import offline
 
 from dragoman.backends.claude_cli.backend import ClaudeCliBackend
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.config import CaptureConfig
+from dragoman.config.server import CaptureConfig
 from dragoman.core import messages as v
 from dragoman.core.events import (
     AnyEvent,

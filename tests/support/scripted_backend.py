@@ -13,7 +13,7 @@ import httpx2
 import uvicorn
 
 from dragoman import dialects
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage

@@ -8,13 +8,14 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final
 
-from dragoman import compose, dialects, extras
 from dragoman import config as settings
+from dragoman import dialects, extras
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
+from dragoman.compose import claude_login, embedded_weights, progress
 from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
@@ -133,9 +134,9 @@ def require_extras(*extra_names: str, doing: str) -> None:
 def get_weights(config: EmbeddedConfig) -> Path:
     """Returns the weights of the configured model; a download shows its progress on standard error.
 
-    Raises: ConfigError, RemoteError: as `compose.get_weights`.
+    Raises: ConfigError, RemoteError: as `embedded_weights.get_weights`.
     """
-    return compose.get_weights(config, print_status, download_weights)
+    return embedded_weights.get_weights(config, print_status, download_weights)
 
 
 def waiting(text: str) -> AbstractContextManager[None]:
@@ -143,12 +144,12 @@ def waiting(text: str) -> AbstractContextManager[None]:
     return ProgressLine(sys.stderr).showing(text)
 
 
-async def check_claude_login(config: settings.Config, report: compose.Report) -> None:
-    """Runs `compose.check_claude_login`, and shows on the terminal that it waits for `claude`.
+async def check_claude_login(config: settings.Config, report: progress.Report) -> None:
+    """Runs `claude_login.check_claude_login`, and shows on the terminal that it waits for `claude`.
 
-    Raises: ConfigError: as `compose.check_claude_login`.
+    Raises: ConfigError: as `claude_login.check_claude_login`.
     """
-    await compose.check_claude_login(config, report, waiting)
+    await claude_login.check_claude_login(config, report, waiting)
 
 
 def print_status(text: str) -> None:

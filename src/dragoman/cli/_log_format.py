@@ -99,11 +99,23 @@ def _render_text(time_format: str, _logger: Any, _method: str, event: EventDict)
     return f"{line}\n{printable(event['exception'])}" if "exception" in event else line
 
 
+def _model_column(facts: Mapping[str, Any]) -> str:
+    """Returns `coder → lan: qwen3-coder, 2 attempts`; the model's own name only if it differs."""
+    text = str(facts["model"])
+    if "upstream" in facts:
+        text += f" → {facts['upstream']}"
+        if facts["upstream_model"] != facts["model"]:
+            text += f": {facts['upstream_model']}"
+        if facts["attempts"] > 1:
+            text += f", {facts['attempts']} attempts"
+    return text
+
+
 def request_columns(facts: Mapping[str, Any]) -> Iterator[str]:
     """Yields what the readable line of a request contains; `facts` are those of its `AccessRecord`."""
     yield f"{facts['status']} {facts['method']} {facts['path']}"
     if "model" in facts:
-        yield facts["model"]
+        yield _model_column(facts)
     if calls := facts.get("calls"):
         yield f"{calls} call{'s' * (calls != 1)}"
     if tokens := [f"{facts[key]} {name}" for key, name in _TOKENS if key in facts]:

@@ -31,6 +31,7 @@ from dragoman.cli._common import (
     upstream_flags,
 )
 from dragoman.cli._terminal import one_line, printable
+from dragoman.compose import embedded_weights
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 
@@ -184,11 +185,11 @@ def _gateway(args: argparse.Namespace) -> tuple[Gateway, str]:
     """
     flags = upstream_flags(args)
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    is_own = not args.upstream and compose.is_embedded_model(args.model or "", config.embedded)
+    is_own = not args.upstream and embedded_weights.is_embedded_model(args.model or "", config.embedded)
     if is_own and not _has_model(config, args.model):
         flags["embedded.model"] = args.model
         config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    embedded = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
+    embedded = embedded_weights.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     if embedded:
         require_extras("embedded", doing=_DOING)
     asyncio.run(check_claude_login(config, print_status))

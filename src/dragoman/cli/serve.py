@@ -30,9 +30,11 @@ from dragoman.cli._common import (
 from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
+from dragoman.compose import claude_login, embedded_weights
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets, unknown_alias_target
+from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -152,7 +154,7 @@ def run(args: argparse.Namespace) -> int:
             f"expected server.workers of 1 on Windows, got {config.server.workers}: its processes cannot share the "
             "sockets that several workers need; start several gateways at different ports instead"
         )
-    name = compose.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
+    name = embedded_weights.embedded_model_name(config.embedded) if compose.serves_embedded(config, origin) else ""
     others = compose.has_upstreams(config)
     for alias, targets in config.model_aliases.items():
         for target in alias_targets(targets):
@@ -197,7 +199,7 @@ def _serve(
         for problem in problems:
             print_status(problem)
         asyncio.run(check_claude_login(config, print_status))
-        get_weights = partial(compose.get_weights, report=print_status, download=download_weights)
+        get_weights = partial(embedded_weights.get_weights, report=print_status, download=download_weights)
         return _serve_until_stopped(config, embedded, print_status, get_weights, handler, debug=debug)
     log = logging.getLogger("dragoman.serve")
     for problem in problems:
@@ -207,8 +209,10 @@ def _serve(
         log.info("%s", text)
 
     try:
-        asyncio.run(compose.check_claude_login(config, lambda text: log.warning("%s", text)))
-        get_weights = partial(compose.get_weights, report=report, download=partial(download_weights, log=report))
+        asyncio.run(claude_login.check_claude_login(config, lambda text: log.warning("%s", text)))
+        get_weights = partial(
+            embedded_weights.get_weights, report=report, download=partial(download_weights, log=report)
+        )
         return _serve_until_stopped(config, embedded, report, get_weights, handler, debug=debug)
     except DragomanError as error:
         log.error("%s", error)
@@ -273,7 +277,7 @@ def announce(url: str, names: Sequence[str], has_keys: bool, print_status: Calla
     print_status(f"try: curl {url}{dialects.get('openai_chat').path} {header}-d {shlex.quote(body)}")
 
 
-def _resolve(config: settings.ServerConfig) -> None:
+def _resolve(config: ServerConfig) -> None:
     try:
         socket.getaddrinfo(config.host, config.port, type=socket.SOCK_STREAM)
     except OSError as e:

@@ -12,7 +12,6 @@ Every key can also be set by the variable `DRAGOMAN_<SECTION>_<KEY>` (`DRAGOMAN_
 A file is not required: by default the gateway serves the small embedded model on loopback.
 """
 
-import math
 import os
 import sys
 import tomllib
@@ -20,114 +19,19 @@ from collections.abc import Iterator, Mapping
 from operator import attrgetter
 from pathlib import Path
 from types import UnionType
-from typing import Annotated, Any, TypeVar, get_args, get_type_hints
+from typing import Any, TypeVar, get_args, get_type_hints
 from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman.backends.claude_cli.config import ClaudeCliConfig
-from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config.chat import ChatConfig
+from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
+from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
-from dragoman.core.errors import ConfigError, nearest, one_of, quote
-from dragoman.gateway.config import ResponseStoreConfig
-from dragoman.guard.policy import GuardPolicy
-from dragoman.guard.policy import validate_policy as checked_policy
-from dragoman.host_names import LOOPBACK, host_name
+from dragoman.core.errors import ConfigError, nearest, quote
+from dragoman.host_names import host_name
 from dragoman.mcp_client.config import McpServerConfig
-from dragoman.schema.setting import setting
-from dragoman.tool_executors.config import ToolsConfig
-
-KEY_CHARS = 6
-"""Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
-CAPTURE_FILTERS = ("all", "failed", "requested")
-
-
-class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Address and limits of the gateway."""
-
-    host: Annotated[str, setting("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
-    port: Annotated[int, setting("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
-    workers: Annotated[
-        int, setting("Number of gateway processes, all at one port (docs/performance.md).", ge=1, le=64)
-    ] = 1
-    worker_timeout_s: Annotated[
-        float, setting("Time after which a worker that does not respond is replaced, in seconds; 0: never.", ge=0)
-    ] = 30.0
-    api_keys: Annotated[
-        tuple[str, ...],
-        setting("API keys, of at least 6 characters; each request must have one. Empty: none is needed."),
-    ] = ()
-    allowed_hosts: Annotated[
-        tuple[str, ...],
-        setting(
-            "Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires `api_keys`."
-        ),
-    ] = ()
-    max_body_bytes: Annotated[
-        int, setting("Maximum size of a request body when it is decompressed, in bytes.", ge=1024)
-    ] = 32 * 1024 * 1024
-    body_timeout_s: Annotated[
-        float, setting("Timeout to receive the head of a request, and then its body, in seconds.", gt=0)
-    ] = 30.0
-    max_connections: Annotated[
-        int,
-        setting("Maximum open connections of each worker; more get status 503. 0: half of its file descriptors.", ge=0),
-    ] = 0
-    keepalive_interval_s: Annotated[
-        float, setting("Time between pings of an idle stream, in seconds.", gt=0, le=15)
-    ] = 10.0
-    delta_min_chars: Annotated[
-        int,
-        setting("A delta of a stream waits for this many characters unless another event follows; 0: no wait.", ge=0),
-    ] = 0
-    delta_max_chars: Annotated[int, setting("Maximum characters of one delta of a stream; 0: no limit.", ge=0)] = 0
-    max_status_delay_s: Annotated[float, setting("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
-    write_timeout_s: Annotated[float, setting("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
-    graceful_shutdown_s: Annotated[float, setting("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
-    metrics: Annotated[bool, setting("Whether `/metrics` is served (docs/metrics.md).")] = True
-
-
-class CaptureConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Which exchanges are written to disk."""
-
-    dir: Annotated[
-        str, setting("Folder that each exchange is written to, stage by stage (docs/debugging.md); empty: no capture.")
-    ] = ""
-    filter: Annotated[
-        str,
-        setting(
-            "Which exchanges: `all`, `failed` those with an error or a warning, `requested` those with the header "
-            "x-dragoman-capture: on.",
-            choices=CAPTURE_FILTERS,
-        ),
-    ] = "all"
-    max_exchanges: Annotated[int, setting("Maximum number of exchanges; the oldest are deleted.", ge=1)] = 200
-    max_bytes: Annotated[int, setting("Maximum total size of the exchanges, in bytes.", ge=1)] = 256 * 1024 * 1024
-
-
-NO_CAPTURE = CaptureConfig()
-
-
-class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """The settings of all parts of Dragoman."""
-
-    server: ServerConfig = ServerConfig()
-    capture: CaptureConfig = CaptureConfig()
-    embedded: EmbeddedConfig = EmbeddedConfig()
-    claude_cli: ClaudeCliConfig = ClaudeCliConfig()
-    upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
-    guard: GuardPolicy = GuardPolicy()
-    response_store: ResponseStoreConfig = ResponseStoreConfig()
-    tools: ToolsConfig = ToolsConfig()
-    chat: ChatConfig = ChatConfig()
-    mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
-    model_aliases: Annotated[
-        dict[str, str | tuple[str, ...]],
-        setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
-    ] = {}
 
 
 def default_path() -> Path:
@@ -169,7 +73,8 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
-    return _check(config, origin), origin
+    check(config, ((key, attrgetter(key)(config)) for key, *_ in setting_docs()), origin)
+    return config, origin
 
 
 def unknown_variables(environ: Mapping[str, str]) -> list[str]:
@@ -349,44 +254,3 @@ def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> Ht
         where = f"at upstreams.{name}.url, from {origin[f'upstreams.{name}.url']}"
         raise ConfigError(f"expected one way to be let in, got a password in the URL and a key - {where}")
     return upstream
-
-
-def _check(config: Config, origin: Mapping[str, str]) -> Config:
-    server = config.server
-    for key, *_ in setting_docs():
-        value = attrgetter(key)(config)
-        if isinstance(value, float) and not math.isfinite(value):
-            raise ConfigError(f"expected a finite number, got {value} - at {key}, from {origin[key]}")
-    for entry in server.allowed_hosts:
-        if not host_name(entry):
-            raise ConfigError(f"expected a host's name, got {quote(entry)} - at server.allowed_hosts")
-    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.api_keys):
-        raise ConfigError(
-            f"expected API keys of at least {KEY_CHARS} characters without blanks around them, got another; "
-            "`openssl rand -hex 16` makes a good one - at server.api_keys"
-        )
-    if "*" in server.allowed_hosts and not server.api_keys:
-        raise ConfigError(
-            "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
-            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), or name the hosts"
-        )
-    if server.host not in LOOPBACK and not server.api_keys:
-        raise ConfigError(
-            f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
-            "(or DRAGOMAN_SERVER_API_KEYS), or listen on 127.0.0.1"
-        )
-    if config.capture.filter not in CAPTURE_FILTERS:
-        hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
-        raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
-    checked_policy(config.guard)
-    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
-        raise ConfigError(
-            "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
-            "127.0.0.1 without server.allowed_hosts, or set claude_cli.allow_remote_clients if it uses your API key"
-        )
-    return config
-
-
-def _is_reachable(server: ServerConfig) -> bool:
-    """Whether other machines are admitted, by the address or by the host name of a proxy."""
-    return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

@@ -7,7 +7,8 @@ from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
 import msgspec
 
-from dragoman.core.errors import DragomanError, UnsupportedError, quote
+from dragoman.core.client import ANONYMOUS, ClientFacts
+from dragoman.core.errors import DragomanError, UnsupportedError, failure_reason, quote
 from dragoman.core.events import AnyEvent
 from dragoman.core.identifiers import NewId
 from dragoman.core.messages import Request
@@ -63,6 +64,45 @@ class ExchangeObserver(Protocol):
         """
 
 
+class Attempts:
+    """The requests to backends for one response: the first, retries, failover and re-asks."""
+
+    __slots__ = ("count", "failed", "model", "upstream")
+
+    def __init__(self) -> None:
+        self.count = 0
+        self.upstream = ""
+        """Name of the backend that was asked last: the one that answers, once there is an answer."""
+        self.model = ""
+        """That backend's own name of the model."""
+        self.failed: list[tuple[str, str]] = []
+        """Backend and reason of each attempt that failed, in order."""
+
+    def begin(self, upstream: str, model: str) -> None:
+        """A backend is asked.
+
+        Args:
+            upstream: Its name.
+            model: Its own name of the model.
+        """
+        self.upstream, self.model = upstream, model
+        self.count += 1
+
+    def fail(self, error: BaseException) -> None:
+        """The last attempt failed."""
+        self.failed.append((self.upstream, failure_reason(error)))
+
+    def retry(self, error: DragomanError) -> None:
+        """The last attempt failed, and is retried at the same backend."""
+        self.fail(error)
+        self.count += 1
+
+    def reask(self, reason: str) -> None:
+        """The model is re-asked, because of this warning about its first response."""
+        self.failed.append((self.upstream, reason))
+        self.count += 1
+
+
 class ExchangeContext(msgspec.Struct, frozen=True):
     """Values that one exchange receives from outside: id, time, id generator and observer."""
 
@@ -83,6 +123,10 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """This is the second generation of the exchange: the backend must not re-ask by itself."""
     unavailable_tools: tuple[str, ...] = ()
     """Tools that the model is not offered, and whose calls in its text are calls all the same: they get an error."""
+    attempts: Attempts = msgspec.field(default_factory=Attempts)
+    """Which backends were asked."""
+    client: ClientFacts = ANONYMOUS
+    """Who sent the request."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed."""
@@ -102,6 +146,9 @@ class Backend(ABC):
     A backend must list its models, generate and report its health. Everything else has a default: nothing to start, no
     token count, no passthrough, no replay.
     """
+
+    name: str = ""
+    """The name in headers, logs and metrics; empty: `backend` of `health`."""
 
     @abstractmethod
     def models(self) -> Sequence[ServedModel]:

@@ -221,6 +221,15 @@ def loggable_message(error: DragomanError) -> str:
     return error.message
 
 
+def failure_reason(error: BaseException) -> str:
+    """Returns class and message of an error for the log, `UpstreamError: status 503`.
+
+    Of an invalid field only the path is logged: its value belongs to the client.
+    """
+    message = loggable_message(error) if isinstance(error, DragomanError) else ""
+    return f"{type(error).__name__}: {message}".removesuffix(": ")
+
+
 def quote(value: str, limit_chars: int = 80) -> str:
     """Returns the value in quotes; a long value is cut in the middle, with its length."""
     if len(value) <= limit_chars:

@@ -1,4 +1,4 @@
-"""Re-asks the model after it repeated a call: shows the earlier result again and asks for something else.
+"""Finds repeated calls, and re-asks the model after one: shows the earlier result again and asks for something else.
 
     tool   (the earlier result again)
     user   You have made this call of get_weather already, with the same arguments; above is its result again. What is
@@ -7,24 +7,44 @@
            If the result above answers this, answer now in plain words. If not, call another tool (get_time).
 
 The model stays free: it keeps its tools, and after an error result it is not asked to answer from that. The result has
-the role of a tool, because its text is not the user's.
+the role of a tool, because its text is not the user's. Comparisons of calls ignore white space in arguments and the
+order of members.
 """
 
+import json
 import re
 from collections.abc import Iterator
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec.structs import replace
 
-from dragoman.core.call_identity import call_key
-from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolResult, known_tools
+from dragoman.core.messages import JsonText, Message, Part, Request, Text, ToolCall, ToolResult, known_tools
 
+CallKey: TypeAlias = tuple[str, str]
 MAX_SHOWN_CHARS: Final = 4000
 """Maximum characters of a result that is shown again; a longer one is in the prompt already."""
 MAX_NAMES: Final = 12
 """Maximum tools named in the message."""
 _ERROR: Final = re.compile(r"\W{0,8}(?:error|exception|failed|failure|traceback)\b", re.IGNORECASE)
 """Matches the beginning of error results, for APIs without an error flag."""
+
+
+def call_key(name: str, arguments: JsonText) -> CallKey:
+    """Returns a key that is equal for equal calls; arguments that are not valid JSON are compared as text."""
+    try:
+        return name, json.dumps(json.loads(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return name, arguments
+
+
+def answered_calls(request: Request) -> list[ToolCall]:
+    """Returns the calls since the user's last text message."""
+    calls: list[ToolCall] = []
+    for message in reversed(request.messages):
+        if message.role == "user" and any(isinstance(p, Text) for p in message.parts):
+            break
+        calls += [p for p in message.parts if isinstance(p, ToolCall)]
+    return calls
 
 
 def earlier_result(request: Request, call: ToolCall) -> ToolResult | None:

@@ -40,7 +40,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
 from dragoman.core.stage import EventStage
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.routing.router import ModelRoute
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"

@@ -4,7 +4,7 @@ from typing import Annotated
 
 import msgspec
 
-from dragoman.gateway import response_store
+from dragoman.gateway.storage import response_store
 from dragoman.schema.setting import setting
 
 

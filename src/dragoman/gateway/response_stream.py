@@ -79,6 +79,7 @@ async def stream_response(next_attempt: NextAttempt, failed: DragomanError | Non
         return
     except DragomanError as raised:
         error = raised
+    attempt.context.attempts.fail(error)
     if not pipeline.started:
         async with aclosing(stream_response(next_attempt, error)) as others:
             async for out in others:
@@ -99,6 +100,7 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
         if reask is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
+            attempt.context.attempts.reask(reask.notice.code)
             await _reask(attempt, reask, stage)
         out = await asyncio.to_thread(pipeline.close_stage, number) if in_thread else pipeline.close_stage(number)
         if out:

@@ -16,7 +16,6 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.core import tool_name_match
-from dragoman.core.call_identity import CallKey, answered_calls, call_key
 from dragoman.core.complete_calls import call_as_text
 from dragoman.core.events import (
     AnyEvent,
@@ -35,6 +34,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import COMPLETE_FINISHES, Message, Request, Tool, ToolCall, Usage, add_usage
+from dragoman.core.repeated_call import CallKey, answered_calls, call_key
 from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.call_warnings import call_warnings

@@ -13,7 +13,6 @@ from typing import Final, Literal, NamedTuple, TypeAlias
 from msgspec.structs import replace
 
 from dragoman.core import repeated_call
-from dragoman.core.call_identity import call_key
 from dragoman.core.collect import collect
 from dragoman.core.complete_calls import call_as_text, is_text_of_call
 from dragoman.core.events import (
@@ -28,6 +27,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, UnknownPart
+from dragoman.core.repeated_call import call_key
 from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 

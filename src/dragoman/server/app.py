@@ -25,8 +25,8 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman import __version__, dialects
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman import __version__, dialects, trace_context
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core import hooks
 from dragoman.core.errors import (
     AuthError,
@@ -128,6 +128,7 @@ class App:
         path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
+        record.trace = trace_context.read(headers)
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:

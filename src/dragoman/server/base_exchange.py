@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import (
     BackendUnavailableError,
     ContentEncodingError,
@@ -167,6 +167,7 @@ class BaseExchange(ABC):
             async with asyncio.timeout(self._config.write_timeout_s):
                 if not self._has_started:
                     body, headers = self._dialect.write_error(error), error_headers(error)
+                    headers |= self._record.attempt_headers()
                     await self._reply(self._dialect.status(error), body, headers)
                 else:
                     await self._end(self._ending(error) if self._ending else b"")

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.errors import (
@@ -134,7 +134,9 @@ class Exchange(BaseExchange):
         with self._record.spent:
             request = await asyncio.to_thread(read, body) if large else read(body)
         if carried := {name: headers[name] for name in self._dialect.forwarded_headers if name in headers}:
-            request = msgspec.structs.replace(request, headers=carried)
+            request = msgspec.structs.replace(request, headers=carried | self._record.trace)
+        elif self._record.trace:
+            request = msgspec.structs.replace(request, headers=self._record.trace)
         if self._compacts:
             request = msgspec.structs.replace(compaction.with_trigger(request), stream=False)
         self._buffering = _buffering(headers)
@@ -149,7 +151,7 @@ class Exchange(BaseExchange):
 
     async def _count(self, request: Request, counting: TokenCounting, large: bool) -> None:
         """Responds with the number of tokens of a request."""
-        count = await self._gateway.count_tokens(request, large=large)
+        count = await self._gateway.count_tokens(request, self._record.client, large=large)
         self._record.on_count(count.tokens)
         headers = {"x-dragoman-token-count": "estimated"} if count.estimated else {}
         await self._reply(200, counting.write_count(count.tokens, count.cleared), headers)
@@ -157,7 +159,13 @@ class Exchange(BaseExchange):
     async def _answer(self, request: Request, body: bytes) -> None:
         large = len(body) >= LARGE_BYTES
         context = ExchangeContext(
-            self._record.turn_id, int(time.time()), random_id, progress=self._reading.observe, is_large=large
+            self._record.turn_id,
+            int(time.time()),
+            random_id,
+            progress=self._reading.observe,
+            is_large=large,
+            attempts=self._record.attempts,
+            client=self._record.client,
         )
         if self._observer:
             context = self._observer.wrap_context(context)
@@ -220,7 +228,7 @@ class Exchange(BaseExchange):
                 if not request.stream:
                     body = b"".join([piece async for piece in pieces])
                     self._observe(response.drain_events())
-                    await self._reply(200, body, {})
+                    await self._reply(200, body, self._record.attempt_headers() | cost_headers(self._record.usage))
                     return True
                 self._ending = response.error_event
 
@@ -232,6 +240,7 @@ class Exchange(BaseExchange):
         except UpstreamError as error:
             if error.status not in _RETRY_READ or request.choices > 1:
                 raise
+            self._record.attempts.fail(error)
             self._record.is_passthrough = False
         return self._record.is_passthrough
 
@@ -246,7 +255,7 @@ class Exchange(BaseExchange):
         write = stored.write_compacted if self._compacts else self._dialect.write_reply
         with self._record.spent:
             body = write(collector.reply(), request)
-        headers = self._record.timing()
+        headers = self._record.timing() | self._record.attempt_headers()
         if collector.warnings:
             headers |= self._warnings(collector.warnings)
         if collector.usage.cost_usd is not None:
@@ -296,4 +305,6 @@ class Exchange(BaseExchange):
         self._has_started = True
         fields = {"content-type": "text/event-stream; charset=utf-8", "cache-control": "no-cache", **self._headers}
         fields |= self._record.timing()
+        if self._record.first_s is not None:  # else it is not known yet which backend answers
+            fields |= self._record.attempt_headers()
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(fields)})

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import Backend
 from dragoman.core.errors import (
     DragomanError,
@@ -28,6 +28,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import Start, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.router import backend_name
 from dragoman.server import form
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, log, with_model
 from dragoman.server.client_watch import Client, ClientWatch
@@ -81,13 +82,14 @@ class Passthrough(BaseExchange):
         carried = {"content-type": outgoing.content_type}
         if "accept" in headers:
             carried["accept"] = headers["accept"]
+        carried |= self._record.trace
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
-            routes = await self._gateway.routes_or_refresh(request)
+            routes = await self._gateway.routes_or_refresh(request, self._record.client)
             backends = [
                 (backend, planned.model) for backend, planned in routes if backend.forwards(self._path, planned.model)
             ]
             if not backends:
-                names = " and ".join(str(backend.health().get("backend", "")) for backend, _ in routes)
+                names = " and ".join(backend_name(backend) for backend, _ in routes)
                 message = f"model {quote(request.model)} is served by {names}, which has no {self._path} for it"
                 raise UnsupportedError(f"{message}; ask for a model that has it", "model")
             await self._first_of(backends, outgoing, carried)
@@ -108,23 +110,23 @@ class Passthrough(BaseExchange):
         """Sends the response of the first server that begins one."""
         for left, (backend, model) in zip(reversed(range(len(backends))), backends, strict=True):
             body = request.named(model) if request.model else request.body
+            self._record.attempts.begin(backend_name(backend), model)
             try:
                 await self._pass(backend, body, headers)
                 return
             except RemoteError as error:
+                self._record.attempts.fail(error)
                 is_about_the_request = isinstance(error, UpstreamError) and error.status in (400, 413, 415, 422)
                 if self._has_started or not left or is_about_the_request:
                     raise self._for_client(backend, error) from None
-                name = backend.health().get("backend", "")
-                log.warning("%s could not answer (%s); trying the next server", name, loggable_message(error))
+                reason = loggable_message(error)
+                log.warning("%s could not answer (%s); trying the next server", backend_name(backend), reason)
 
     def _for_client(self, backend: Backend, error: RemoteError) -> DragomanError:
         """Returns the error for the client; for a server without this API one that names the server."""
         if isinstance(error, UpstreamError) and error.status in (404, 405, 501):
-            name = backend.health().get("backend", "")
-            message = (
-                f"{name} answered {error.status} at {self._path}: it does not have this API, or not this model in it"
-            )
+            name, why = backend_name(backend), "it does not have this API, or not this model in it"
+            message = f"{name} answered {error.status} at {self._path}: {why}"
             return NotFoundError(message)  # the server's own message may repeat the request, and this one is logged
         return error
 
@@ -151,14 +153,16 @@ class Passthrough(BaseExchange):
         self._has_started = True
         kind = fields.get("content-type", "application/octet-stream")
         self._usage.is_stream = kind.startswith(_STREAM)
-        headers = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | client_headers(fields)
+        forwarded = client_headers(fields)
+        headers = {name: fields[name] for name in _FORWARDED_HEADERS if name in fields} | forwarded
+        headers |= self._record.attempt_headers()
         if self._usage.is_stream:
             self._ending = lambda error: encode(self._dialect.write_error(error))
             headers["cache-control"] = "no-cache"
         elif "content-encoding" not in fields and "content-length" in fields:
             headers["content-length"] = fields["content-length"]
         model = self._record.request.model if self._record.request else ""
-        self._record.observe(Start("", model, 0))
+        self._record.observe(Start("", model, 0, headers=forwarded))
         await self._send_counted({"type": "http.response.start", "status": 200, "headers": encode_headers(headers)})
 
     def _count(self) -> None:

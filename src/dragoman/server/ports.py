@@ -9,7 +9,7 @@ from typing import Any
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
 
 

@@ -15,7 +15,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final, TypeAlias, cast
 
 from dragoman import extras
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App

@@ -21,7 +21,7 @@ from dragoman import dialects
 from dragoman.core.errors import MethodNotAllowedError, NotFoundError, RequestError, UpstreamError, quote
 from dragoman.core.messages import Message, Reply, Request, UnknownPart
 from dragoman.gateway import compaction
-from dragoman.gateway.response_store import ResponseStore
+from dragoman.gateway.storage.response_store import ResponseStore
 
 NAME: Final = "openai_responses"
 _PATH: Final = re.compile(r"/v1/responses/([^/]{1,200})(/input_items|/cancel)?")

@@ -1,7 +1,7 @@
 """Selects upstream response headers for the client: whether to retry, remaining rate limits, request id, warnings.
 
     {"x-ratelimit-remaining-requests": "9", "request-id": "req_1", "server": "nginx"}
-    →   {"x-ratelimit-remaining-requests": "9", "x-upstream-request-id": "req_1"}
+    →   {"x-ratelimit-remaining-requests": "9", "x-dragoman-upstream-request-id": "req_1"}
 
 Source: https://developers.openai.com/api/docs/guides/rate-limits, https://docs.anthropic.com/en/api/rate-limits and
 https://docs.anthropic.com/en/api/errors (`request-id`), and what the vendors' own clients read (`_base_client.py` of
@@ -11,8 +11,9 @@ openai-python and anthropic-sdk-python, `_should_retry`), 2026-11.
 import re
 from collections.abc import Mapping
 from typing import Final
+from urllib.parse import quote
 
-REQUEST_ID: Final = "x-upstream-request-id"
+REQUEST_ID: Final = "x-dragoman-upstream-request-id"
 SHOULD_RETRY: Final = "x-should-retry"
 WARNINGS: Final = "x-dragoman-warnings"
 """Labels of warnings; an upstream server that sends them is a gateway itself."""
@@ -23,6 +24,21 @@ _VALUE: Final = re.compile(r"[\x20-\x7e]{1,256}")
 _LABELS: Final = re.compile(r"[\x20-\x7e]{1,4096}")
 _MAX_LIMIT_HEADERS: Final = 32
 """Maximum rate-limit headers; OpenAI has six, Anthropic eighteen."""
+
+
+def attempt_headers(upstream: str, model: str, attempts: int) -> dict[str, str]:
+    """Returns the headers about the upstream server that answers; other than printable ASCII is percent-encoded.
+
+    Args:
+        upstream: The server's name in the settings.
+        model: The server's own name of the model.
+        attempts: How many requests the response took, including retries, failover and re-asks.
+    """
+    return {
+        "x-dragoman-upstream": upstream if _VALUE.fullmatch(upstream) else quote(upstream)[:256],
+        "x-dragoman-model": model if _VALUE.fullmatch(model) else quote(model)[:256],
+        "x-dragoman-attempts": str(attempts),
+    }
 
 
 def client_headers(headers: Mapping[str, str]) -> dict[str, str]:

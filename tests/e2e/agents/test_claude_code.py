@@ -13,7 +13,7 @@ import pytest
 from bench import claude_code, offline
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request, Text, ToolCall, ToolResult
 from dragoman.gateway.gateway import Gateway

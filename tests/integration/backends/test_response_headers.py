@@ -50,7 +50,7 @@ async def test_upstream_retry_headers_are_forwarded(status: int, says: str) -> N
     answer = await ask_rejecting(status, **headers)
     assert answer.headers["x-should-retry"] == says.lower()
     assert (answer.headers["retry-after"], answer.headers["retry-after-ms"]) == ("30", "30000")
-    assert answer.headers["x-upstream-request-id"] == "req_7"
+    assert answer.headers["x-dragoman-upstream-request-id"] == "req_7"
 
 
 @pytest.mark.parametrize("trusted", [False, True])
@@ -68,7 +68,7 @@ async def test_rate_limit_headers_and_request_id_are_forwarded(stream: bool, tru
         answer = await ask(url, CHAT, stream)
     assert answer.status_code == 200
     assert {name: answer.headers[name] for name in LIMITS} == LIMITS
-    assert answer.headers["x-upstream-request-id"] == "up_1"
+    assert answer.headers["x-dragoman-upstream-request-id"] == "up_1"
     assert {"set-cookie", "x-should-retry"}.isdisjoint(answer.headers)
 
 

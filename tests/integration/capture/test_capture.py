@@ -16,7 +16,7 @@ import pytest
 
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import CaptureConfig
+from dragoman.config.server import CaptureConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate, VendorBlock, VendorBlockStart

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from dragoman import cli
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import CaptureConfig
+from dragoman.config.server import CaptureConfig
 from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import ContextOverflowError, UnknownModelError, UpstreamError
 from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, ToolCallEnd, UsageUpdate

@@ -10,7 +10,7 @@ import pytest
 from dragoman import cli
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import CaptureConfig
+from dragoman.config.server import CaptureConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from support.capturing import kept, lines, says

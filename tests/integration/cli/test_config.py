@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from dragoman import config
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.server import ports
 from support.gateway import run
@@ -320,7 +321,7 @@ def test_serve_unknown_model_is_rejected_with_suggestion(tmp_path: Path) -> None
 
 def test_listening_socket_has_tcp_protocol() -> None:
     """asyncio sets TCP_NODELAY only on a socket whose protocol number is IPPROTO_TCP."""
-    with contextlib.closing(ports.bind(config.ServerConfig(port=0))) as listener:
+    with contextlib.closing(ports.bind(ServerConfig(port=0))) as listener:
         assert listener.proto == socket.IPPROTO_TCP
 
 

@@ -27,7 +27,7 @@ from dragoman.cli.doctor.gateway import format_duration, port_finding
 from dragoman.cli.doctor.gateway_client import gateway_url
 from dragoman.cli.doctor.metrics_client import Calls
 from dragoman.cli.doctor.report import format_report
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.events import AnyEvent, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request, Text
 from dragoman.guard.policy import GuardPolicy

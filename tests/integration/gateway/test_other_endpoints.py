@@ -93,7 +93,7 @@ async def test_audio_response_is_forwarded_and_usage_is_counted() -> None:
             async with openai.AsyncOpenAI(api_key="k", base_url=url, http_client=client) as sdk:  # no /v1
                 assert (await sdk.embeddings.create(model="em", input="x")).usage.prompt_tokens == 7
                 text = (await client.get("/metrics")).text
-    assert 'dragoman_requests_total{dialect="passthrough",model="em",status="200"} 2.0' in text
+    assert 'dragoman_requests_total{dialect="passthrough",model="em",status="200",upstream="far"} 2.0' in text
     assert 'dragoman_input_tokens_total{model="em"} 7.0' in text
 
 

@@ -38,9 +38,9 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.memory_response_store import MemoryResponseStore
-from dragoman.gateway.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
-from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
+from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 from support.events import all_events
 from support.gateway import DEADLINE_S
 from support.scripted_backend import Script, Scripted, plain, served, serving

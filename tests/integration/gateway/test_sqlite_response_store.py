@@ -9,12 +9,13 @@ import httpx2
 import pytest
 
 from dragoman import compose
-from dragoman.config import Config, ServerConfig
+from dragoman.config import Config
+from dragoman.config.server import ServerConfig
 from dragoman.core import messages as v
 from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownResponseError
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 from dragoman.server.app import App
 from support.processes import python_process
 from support.scripted_backend import Scripted, plain
@@ -155,7 +156,7 @@ WORKER = textwrap.dedent("""
     import sys
     from pathlib import Path
     from dragoman.core import messages as v
-    from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 
     path, name = sys.argv[1:]
     store, before = SqliteResponseStore(Path(path), 10**9, survives_power_loss=False), ""

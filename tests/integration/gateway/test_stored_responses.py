@@ -8,7 +8,7 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support.scripted_backend import Scripted, plain

@@ -97,6 +97,17 @@ def test_log_line_length_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
     assert len(caplog.messages[-1]) < 4000
 
 
+def retried_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
+    record = AccessRecord("POST", CHAT)
+    record.trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    record.attempts.begin("a", "m")
+    record.attempts.retry(BackendUnavailableError("it died"))
+    record.observe(Start("", "m", 0, headers={"x-dragoman-upstream-request-id": "r"}))
+    record.log()
+    facts: dict[str, Any] = json.loads(caplog.messages[-1])
+    return facts
+
+
 def test_every_log_field_is_documented(caplog: pytest.LogCaptureFixture) -> None:
     full = line(
         caplog,
@@ -106,9 +117,13 @@ def test_every_log_field_is_documented(caplog: pytest.LogCaptureFixture) -> None
         Finish("stop"),
     )
     broken = line(caplog, Failure(BackendUnavailableError("it died")))
+    retried = retried_line(caplog)
     section = PAGE.partition("## Access log")[2]
     documented = [name for row in re.findall(r"^\| (`.*?) \|", section, re.M) for name in re.findall(r"`(\w+)`", row)]
-    assert set(documented) == full.keys() | broken.keys() | line(caplog, Finish("stop"), is_passthrough=True).keys()
+    assert (
+        set(documented)
+        == full.keys() | retried.keys() | broken.keys() | line(caplog, Finish("stop"), is_passthrough=True).keys()
+    )
     assert len(documented) == len(set(documented))
 
 

@@ -9,7 +9,7 @@ import httpx2
 import pytest
 from backports import zstd
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ContentEncodingError, RequestError, RequestTooLargeError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import encodings

@@ -16,7 +16,7 @@ from bench.loop import Sampler
 from dragoman import dialects
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from support import growing_requests

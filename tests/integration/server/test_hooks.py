@@ -7,7 +7,7 @@ import httpx2
 import pytest
 
 import dragoman
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, DragomanError, RequestError
 from dragoman.core.events import AnyEvent, Start, TextDelta
 from dragoman.core.messages import Request

@@ -21,7 +21,7 @@ from dragoman.backends.claude_cli.versions import NATIVE_SINCE
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.text_mode.chat_template import ChatTemplate
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway

@@ -7,7 +7,7 @@ import httpx2
 import openai
 import pytest
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import paths
 from dragoman.server.app import App

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.protocol import MAX_HEAD_BYTES, MAX_HEADERS, LimitedProtocol
 from dragoman.server.run import serving

@@ -12,7 +12,7 @@ import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.events import Finish, Notice, Start, ToolCallEnd, ToolCallStart, UsageUpdate
 from dragoman.core.messages import Usage
 from dragoman.gateway.gateway import Gateway

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from dragoman.cli.doctor import local
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server import run
 from support.scripted_backend import Scripted, plain

@@ -11,6 +11,7 @@ from dragoman import config, dialects
 from dragoman.backends.claude_cli import discovery
 from dragoman.backends.http import backend, model_modes
 from dragoman.cli.serve import run
+from dragoman.config.server import CAPTURE_FILTERS
 from dragoman.prompting import trim
 from support.paths import ROOT
 
@@ -58,7 +59,7 @@ def test_editor_finds_invalid_setting(table: dict[str, Any], path: list[str]) ->
         ("HttpConfig", "compaction", backend.COMPACTION_MODES),
         ("EmbeddedConfig", "prompt_trim", trim.NAMES),
         ("ClaudeCliConfig", "tool_mode", ["auto", *get_args(discovery.Mode)]),
-        ("CaptureConfig", "filter", config.CAPTURE_FILTERS),
+        ("CaptureConfig", "filter", CAPTURE_FILTERS),
     ],
 )
 def test_schema_has_the_values_that_the_code_accepts(definition: str, key: str, known: list[str]) -> None:

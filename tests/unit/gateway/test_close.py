@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import ToolRunResult, VendorToolCall

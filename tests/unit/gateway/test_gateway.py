@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 from dragoman.core.events import (

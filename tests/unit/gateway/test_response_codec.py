@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.core import messages as v
-from dragoman.gateway import response_codec
+from dragoman.gateway.storage import response_codec
 
 TEXTS = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
 RAW = st.sampled_from([b'{"b" : 1.50, "a":[ ]}', b'"\\u00e9"', b"1e400", b"null", '"\u2028"'.encode()]).map(msgspec.Raw)

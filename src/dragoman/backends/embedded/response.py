@@ -15,10 +15,10 @@ from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, Verbatim
 from dragoman.core import events as ev
 from dragoman.core import repeated_call
 from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress
-from dragoman.core.call_identity import answered_calls
 from dragoman.core.errors import DragomanError, RequestError, loggable_message
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.core.repeated_call import answered_calls
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings

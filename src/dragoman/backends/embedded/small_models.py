@@ -4,9 +4,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
-from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import AnyEvent, Notice, ToolCallDelta, ToolCallEnd, ToolCallIncomplete, ToolCallStart
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, part_text
+from dragoman.core.repeated_call import CallKey, call_key
 from dragoman.core.stage import EventStage
 from dragoman.prompting import hints
 

@@ -47,6 +47,7 @@ from dragoman.core.errors import (
 from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
+from dragoman.trace_context import forwarded
 from dragoman.wire.dialect import Dialect, TokenCounting
 
 log = logging.getLogger("dragoman.backends.http")
@@ -96,7 +97,7 @@ class HttpBackend(Backend):
         Raises:
             ConfigError: the API is unknown, or the variable of the key is not set.
         """
-        self._name = name
+        self.name = self._name = name
         self._config = config
         self._dialect = _dialect(name, config)
         if config.compaction not in COMPACTION_MODES:
@@ -335,6 +336,7 @@ class HttpBackend(Backend):
                 changed = await off_loop(in_thread, self._planner.plan_without, plan, error) if left else None
                 if changed is None:
                     raise
+                context.attempts.retry(error)
                 plan = changed
         raise AssertionError("the last attempt returns or raises")
 
@@ -351,9 +353,10 @@ class HttpBackend(Backend):
     async def _post(self, context: ExchangeContext, path: str, body: bytes, headers: Mapping[str, str]) -> ResponseBody:
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
         if context.observer is None:
-            return await self._connection.open(path, body, headers)
+            return await self._connection.open(path, body, headers, on_retry=context.attempts.retry)
         head: dict[str, str] = {}
-        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update)
+        retry = context.attempts.retry
+        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry)
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:
@@ -370,8 +373,8 @@ class HttpBackend(Backend):
                 self._auto.observe(model, event)
 
     def _request_headers(self, request: Request) -> Mapping[str, str]:
-        """Returns the client's headers if they are for this API."""
-        return request.headers if request.dialect == self._dialect.name else {}
+        """Returns the client's headers if they are for this API; of other APIs only those of traces."""
+        return request.headers if request.dialect == self._dialect.name else forwarded(request.headers)
 
 
 def _dialect(name: str, config: HttpConfig) -> Dialect:

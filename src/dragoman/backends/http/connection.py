@@ -18,7 +18,7 @@ import random
 import ssl
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
 from dragoman.backends.http import retry
@@ -42,6 +42,7 @@ from dragoman.backends.shared_state import SharedState
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
+    DragomanError,
     RemoteError,
     UpstreamTimeoutError,
     loggable_message,
@@ -57,6 +58,8 @@ RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 """Limit of a short response's body: far more than the largest list of models."""
 REQUEST_TIMEOUT_S: Final = 5.0
 """Timeout of requests for metadata, such as the list of models, which must not delay anything else."""
+
+OnRetry: TypeAlias = Callable[[DragomanError], None]
 
 
 class HttpResponse(NamedTuple):
@@ -128,6 +131,7 @@ class UpstreamConnection:
         *,
         is_trial: bool = False,
         on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None,
+        on_retry: OnRetry | None = None,
     ) -> AsyncGenerator[bytes, None]:
         """Sends a POST and yields the bytes of the response as they arrive.
 
@@ -138,6 +142,7 @@ class UpstreamConnection:
             is_trial: sends a request that the server may not support: it is not retried, and the circuit breaker
                 ignores its outcome.
             on_headers: is called with the headers of a successful response, names in lower case.
+            on_retry: is called before each retry, with the error of the last attempt.
 
         Raises:
             UpstreamError: the server returned an error.
@@ -145,7 +150,7 @@ class UpstreamConnection:
             UpstreamTimeoutError: the server sent nothing for too long.
             QueueFullError: the queue for a slot is full.
         """
-        response = await self.open(path, body, headers, is_trial=is_trial)
+        response = await self.open(path, body, headers, is_trial=is_trial, on_retry=on_retry)
         try:
             on_headers(response.headers)
             while piece := await response.read():
@@ -154,7 +159,13 @@ class UpstreamConnection:
             await response.close()
 
     async def open(
-        self, path: str, body: bytes, headers: Mapping[str, str], *, is_trial: bool = False
+        self,
+        path: str,
+        body: bytes,
+        headers: Mapping[str, str],
+        *,
+        is_trial: bool = False,
+        on_retry: OnRetry | None = None,
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -163,6 +174,7 @@ class UpstreamConnection:
             body: JSON.
             headers: headers of this request alone.
             is_trial: see `stream_post`.
+            on_retry: see `stream_post`.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
@@ -177,7 +189,8 @@ class UpstreamConnection:
             if not is_trial:
                 (request := breaker.guard()).begin()
                 guarded = request
-            response = await self._send_with_retries(path, body, headers, 0 if once else self._config.max_retries)
+            retries = 0 if once else self._config.max_retries
+            response = await self._send_with_retries(path, body, headers, retries, on_retry)
         except BaseException as error:
             if guarded is not None:
                 guarded.end(error)
@@ -254,7 +267,9 @@ class UpstreamConnection:
         except LocalProtocolError as e:
             raise ConfigError(f"{e} - at upstreams.{self._name}") from None
 
-    async def _send_with_retries(self, path: str, body: bytes, headers: Mapping[str, str], retries: int) -> Response:
+    async def _send_with_retries(
+        self, path: str, body: bytes, headers: Mapping[str, str], retries: int, on_retry: OnRetry | None
+    ) -> Response:
         """Sends the request, with retries, and returns the response once its headers have arrived."""
         attempt = 0
         while True:
@@ -265,6 +280,8 @@ class UpstreamConnection:
                 if delay_s is None:
                     raise failed.error from None
                 log.warning("%s is retried in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
+                if on_retry is not None:
+                    on_retry(failed.error)
             attempt += 1
             await retry.sleep(delay_s)
 

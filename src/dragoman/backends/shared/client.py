@@ -42,6 +42,7 @@ class SharedBackend(Backend):
             resolve_model_name: returns the backend's own name of a model that it does not list, or None.
         """
         self._process, self._name = process, name
+        self.name = name
         self._resolve = resolve_model_name
         self._models: tuple[ServedModel, ...] = ()
         self._models_from: object = None

@@ -13,7 +13,6 @@ from typing import Final, Literal, Protocol, TypeAlias
 import msgspec
 
 from dragoman.backends.text_mode.leaked_calls import LeakDetector
-from dragoman.core.call_identity import CallKey, call_key
 from dragoman.core.events import (
     ALL_EVENTS,
     TEXT_BREAK,
@@ -32,6 +31,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.identifiers import NewId
+from dragoman.core.repeated_call import CallKey, call_key
 from dragoman.core.stage import EventStage
 
 Reason: TypeAlias = Literal["stop", "length"]

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve

@@ -32,11 +32,12 @@ from dragoman.cli.ask import demo_tools as demo
 from dragoman.cli.ask.plain_view import Head, PlainView, RawView, View
 from dragoman.cli.ask.select_backend import select_backend
 from dragoman.cli.completion import all_model_names, complete_with
+from dragoman.compose import embedded_weights
 from dragoman.core.backend import Backend
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolChoice
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 
 _CHOICES: Final = {"auto": ToolChoice(), "required": ToolChoice("required"), "none": ToolChoice("none")}
 _EXAMPLES: Final = """
@@ -122,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     tools = _tools(args)
     choice = _choice(args.tool_choice or ("required" if tools and not args.prompt else "auto"), tools)
     config, embedded = _set_up(args)
-    model = compose.embedded_model_name(config.embedded) if embedded else args.model or ""
+    model = embedded_weights.embedded_model_name(config.embedded) if embedded else args.model or ""
     require_extras("server", *(("embedded",) if embedded else ()), doing="asking")
     logging.getLogger("dragoman").addHandler(logging.NullHandler())  # failures are shown with the exchange
     line = ProgressLine(sys.stderr)

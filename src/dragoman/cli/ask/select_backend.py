@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
+from dragoman.compose import embedded_weights
 
 
 def select_backend(
@@ -32,13 +33,13 @@ def select_backend(
         return replace(config, upstreams={}), False
     if not (config.upstreams or config.claude_cli.enabled):
         named = replace(config.embedded, model=model or config.embedded.model)
-        compose.embedded_model_name(named)
+        embedded_weights.embedded_model_name(named)
         return replace(config, embedded=named), True
     needs_embedded = (
-        compose.is_embedded_model(model, config.embedded)
+        embedded_weights.is_embedded_model(model, config.embedded)
         and compose.serves_embedded(config, origin)
-        and compose.embedded_model_name(replace(config.embedded, model=model))
-        == compose.embedded_model_name(config.embedded)
+        and embedded_weights.embedded_model_name(replace(config.embedded, model=model))
+        == embedded_weights.embedded_model_name(config.embedded)
     )
     return config, needs_embedded
 

@@ -20,10 +20,11 @@ from dragoman.cli._terminal import ProgressLine
 from dragoman.cli.ask.select_backend import gateway_server, select_backend, upstream_only
 from dragoman.cli.chat.background_loop import BackgroundLoop
 from dragoman.cli.run.select_model import find_running_gateway, with_local_servers
+from dragoman.compose import embedded_weights
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError, UnknownModelError, nearest, quote
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 
 _STARTING: Final = "starting"
 
@@ -184,9 +185,9 @@ async def _select(config: settings.Config, origin: dict[str, str], args: argpars
         return Source(upstream_only(config, {"gateway": server}), False, model, offers[0].title)
     if compose.has_upstreams(config):
         selected, embedded = select_backend(config, origin, args, target)
-        if embedded or not compose.is_embedded_model(target, config.embedded) or _lists(selected, target):
+        if embedded or not embedded_weights.is_embedded_model(target, config.embedded) or _lists(selected, target):
             return Source(selected, embedded, target, "")
-    elif not (compose.is_embedded_model(target, config.embedded) or "embedded.model" in origin):
+    elif not (embedded_weights.is_embedded_model(target, config.embedded) or "embedded.model" in origin):
         found = await with_local_servers(config)
         names = [name for server in found.upstreams.values() for name in server.models]
         if (not model and names) or target in names:
@@ -217,7 +218,7 @@ def _embedded(config: settings.Config, origin: dict[str, str], model: str) -> So
         overrides["context_window"] = model_catalog.get(name or model_catalog.default().name).context_window
     overrides = {key: value for key, value in overrides.items() if f"embedded.{key}" not in origin}
     own = replace(config.embedded, enabled=True, model=name, **overrides)
-    served = compose.embedded_model_name(own)
+    served = embedded_weights.embedded_model_name(own)
     alone = replace(upstream_only(config, {}), embedded=own)
     small = "" if name else "; for trying things out: dragoman pull --list has larger ones"
     return Source(alone, True, served, f"embedded, on this machine{small}")

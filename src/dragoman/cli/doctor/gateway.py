@@ -7,7 +7,7 @@ from contextlib import closing
 
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.host_names import LOOPBACK
 from dragoman.server.ports import port_owner

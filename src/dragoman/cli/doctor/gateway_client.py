@@ -9,7 +9,7 @@ import msgspec
 
 from dragoman.backends.http.client.errors import HttpError
 from dragoman.backends.http.client.http_client import HttpClient
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 _TIMEOUT_S: Final = 5.0

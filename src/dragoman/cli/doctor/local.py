@@ -16,7 +16,7 @@ from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from dragoman import agents, compose
+from dragoman import agents
 from dragoman import config as settings
 from dragoman import extras as optional
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
@@ -24,6 +24,7 @@ from dragoman.backends.embedded import weights
 from dragoman.catalog import models
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, Verdict, check
+from dragoman.compose import embedded_weights
 from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import ConfigError, DragomanError
 
@@ -133,9 +134,9 @@ def weights_found(
 def _embedded_finding(config: settings.Config, name: str) -> Finding:
     """Returns the finding for the embedded model."""
     try:
-        compose.embedded_model_name(config.embedded)
+        embedded_weights.embedded_model_name(config.embedded)
         if not models.find(name) or weights.is_downloaded(name):
-            path = compose.find_weights(replace(config.embedded, model=name))
+            path = embedded_weights.find_weights(replace(config.embedded, model=name))
             size = weights.format_size(path.stat().st_size)
             return Finding("weights", "ok", f"{name}, {size}, in {path.parent}")
     except DragomanError as error:
@@ -147,7 +148,11 @@ def _embedded_finding(config: settings.Config, name: str) -> Finding:
 def _verified_weights(used: str, report_progress: Callable[[str], None]) -> Iterator[Finding]:
     """Yields a finding for each model whose weights are downloaded; only damage of the `used` one is a problem."""
     listed = [model.name for model in models.models()]
-    used = models.get(used).name if used and not compose.is_weights_file(used) and not used.startswith("hf:") else used
+    used = (
+        models.get(used).name
+        if used and not embedded_weights.is_weights_file(used) and not used.startswith("hf:")
+        else used
+    )
     others = [used] if used.startswith("hf:") else []
     for name in [name for name in (*others, *listed) if weights.is_downloaded(name)]:
 

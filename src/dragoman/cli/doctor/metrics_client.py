@@ -12,7 +12,7 @@ from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
 from dragoman.cli.doctor.gateway_client import gateway_url, open_gateway
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.server.observe.call_outcomes import FAILED
 

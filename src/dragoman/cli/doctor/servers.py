@@ -10,7 +10,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, check
 from dragoman.cli.doctor.local import hide_credentials
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 from dragoman.host_names import LOOPBACK
 

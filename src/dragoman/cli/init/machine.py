@@ -25,6 +25,7 @@ from dragoman.cli.doctor import local
 from dragoman.cli.doctor.gateway import port_finding
 from dragoman.cli.run.preface import is_local
 from dragoman.cli.run.select_model import NEARBY, find_running_gateway, with_local_servers
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError
 
 _PORTS_TRIED: Final = 20
@@ -170,7 +171,7 @@ def _printable(models: Sequence[str]) -> tuple[str, ...]:
     return tuple(name for name in models if name.isprintable())
 
 
-def _free_port(server: settings.ServerConfig) -> int:
+def _free_port(server: ServerConfig) -> int:
     """Returns the configured port, or the next one if another program uses it."""
     for port in range(server.port, min(server.port + _PORTS_TRIED, 65535) + 1):
         error = port_finding(server.host, port)

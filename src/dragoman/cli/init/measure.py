@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman import agents, compose
+from dragoman import agents
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.catalog import servers
 from dragoman.cli._terminal import ProgressLine
@@ -16,6 +16,7 @@ from dragoman.cli.init.choices import ModelChoice
 from dragoman.cli.init.machine import FoundServer
 from dragoman.cli.run.context_window import reported_context_window
 from dragoman.cli.run.preface import FIRST_RESPONSE_S, is_local, reading_speed
+from dragoman.compose import embedded_weights
 from dragoman.core.errors import DragomanError
 
 _LOAD_S: Final = 180.0
@@ -101,7 +102,7 @@ async def _measure_embedded(choice: ModelChoice, line: ProgressLine) -> Measurem
     config = EmbeddedConfig(model=choice.setting, max_concurrency=1, first_response_target_s=FIRST_RESPONSE_S)
     with line.showing(f"loading {choice.name}"), line.counting_seconds():
         async with asyncio.timeout(_LOAD_S):
-            path = await asyncio.to_thread(compose.find_weights, config)
+            path = await asyncio.to_thread(embedded_weights.find_weights, config)
             model = EmbeddedModel.from_config(config, path, line.print)
             try:
                 await model.start()

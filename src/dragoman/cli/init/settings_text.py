@@ -14,6 +14,7 @@ from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
 from dragoman.cli._terminal import one_line
 from dragoman.cli.init.tables import SettingsTable
+from dragoman.compose import embedded_weights
 from dragoman.config.values import toml
 
 
@@ -46,7 +47,7 @@ def check_settings(text: str) -> settings.Config:
         path.write_text(text, encoding="utf-8")
         config, origin = settings.load(path, {}, {})
     if compose.serves_embedded(config, origin):
-        compose.embedded_model_name(config.embedded)
+        embedded_weights.embedded_model_name(config.embedded)
     return config
 
 

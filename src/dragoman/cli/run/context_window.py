@@ -2,11 +2,11 @@
 
 import os
 
-from dragoman import compose
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import CONTEXT_WINDOW, EmbeddedConfig, context_window_of
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import servers
+from dragoman.compose import embedded_weights
 from dragoman.core.errors import ConfigError
 
 
@@ -26,7 +26,7 @@ async def reported_context_window(server: HttpConfig, model: str) -> tuple[int, 
 def embedded_context_window(config: EmbeddedConfig) -> tuple[int, bool]:
     """Returns the same for the embedded model, from its file if it is downloaded."""
     try:
-        metadata = gguf.metadata(compose.find_weights(config))
+        metadata = gguf.metadata(embedded_weights.find_weights(config))
     except ConfigError:
         return config.context_window or CONTEXT_WINDOW, True
     window = context_window_of(metadata.context_window, config)

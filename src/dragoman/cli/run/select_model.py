@@ -18,8 +18,9 @@ from dragoman.catalog import servers
 from dragoman.cli._common import listed_models, print_status
 from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_RESPONSE_S, check_key, is_local, reading_speed
+from dragoman.compose import embedded_weights
 from dragoman.core.errors import BackendUnavailableError, ConfigError, nearest, quote
-from dragoman.gateway.router import alias_targets
+from dragoman.gateway.routing.router import alias_targets
 from dragoman.prompting.prompt_budget import budget_for
 
 NEARBY: Final = "nearby"
@@ -94,7 +95,7 @@ async def select_model(config: settings.Config, origin: dict[str, str], options:
         return await _selected(config, origin, _pick(offers, options), options)
     if config.upstreams or config.claude_cli.enabled:
         return await _configured(config, origin, options)
-    if compose.is_embedded_model(options.model, config.embedded) or "embedded.model" in origin:
+    if embedded_weights.is_embedded_model(options.model, config.embedded) or "embedded.model" in origin:
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
     discovered = await with_local_servers(config)
     if discovered.upstreams:
@@ -203,11 +204,11 @@ async def _configured(config: settings.Config, origin: dict[str, str], options: 
             ModelOption(m.aliases[0], "", "", "claude", _flags(m.aliases[0])) for m in claudes(config.claude_cli.models)
         ]
     if compose.serves_embedded(config, origin):
-        name = compose.embedded_model_name(config.embedded)
+        name = embedded_weights.embedded_model_name(config.embedded)
         offers.append(ModelOption(name, "", "", "this machine", _flags(name)))
     elif (
         not options.named
-        and compose.is_embedded_model(options.model, config.embedded)
+        and embedded_weights.is_embedded_model(options.model, config.embedded)
         and options.model not in [o.model for o in offers]
     ):
         return await _selected(*_with_embedded(config, origin, options.model, options), options)
@@ -275,7 +276,7 @@ def _with_embedded(
     config = msgspec.structs.replace(
         config, embedded=msgspec.structs.replace(config.embedded, enabled=True, **overrides)
     )
-    name = compose.embedded_model_name(config.embedded)
+    name = embedded_weights.embedded_model_name(config.embedded)
     origin = origin | {f"embedded.{key}": "run" for key in overrides}
     return config, origin, ModelOption(name, "", "", "this machine", _flags(name))
 
@@ -335,7 +336,7 @@ async def _selected(
         window = await reported_context_window(config.upstreams[offer.server], own)
         if not options.check:
             config, speed = await _with_prompt_limit(config, origin, offer.server, own, options)
-    elif compose.serves_embedded(config, origin) and model == compose.embedded_model_name(config.embedded):
+    elif compose.serves_embedded(config, origin) and model == embedded_weights.embedded_model_name(config.embedded):
         config = _with_options(config, "", options)
         window = embedded_context_window(config.embedded)
     else:

@@ -13,7 +13,7 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Tool, ToolChoice
 from dragoman.dialects.anthropic_messages import client_tools as messages_tools
 from dragoman.dialects.openai_responses import client_tools as responses_tools
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.routing.router import ModelRoute
 from dragoman.wire.translation import notices_by_name
 
 _TYPES: Final = b'"computer'

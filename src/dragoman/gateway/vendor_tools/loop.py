@@ -29,7 +29,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import Message, Request, Usage, add_usage
 from dragoman.core.response_details import ANNOTATIONS, CITATIONS
 from dragoman.core.tool_name_match import STEPS, ToolNames
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
 from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound

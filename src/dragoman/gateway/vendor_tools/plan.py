@@ -19,7 +19,7 @@ from dragoman import dialects
 from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
-from dragoman.gateway.router import ModelRoute
+from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
 from dragoman.gateway.vendor_tools.listings import SERVER as _SERVER
 from dragoman.gateway.vendor_tools.listings import Listings, new_listings, remote_tools, require_tools

@@ -37,6 +37,8 @@ _HEADERS: Final = (
     "x-dragoman-buffering",
 )
 """Headers that are kept: the client, and what it accepts."""
+_UNSENT_FACTS: Final = ("upstream", "upstream_model", "failed_attempts", "upstream_request_id", "trace_id", "key")
+"""Fields of the log line that name the servers and people of a network; no replay needs them."""
 _WORD: Final = re.compile(r"[a-z][a-z0-9_.-]{0,63}")
 _ID: Final = re.compile(r"[\w.:|/+=-]{0,200}")
 _FILE: Final = r"(?:[~.]{0,2}[/\\]|[A-Za-z]:[/\\]|file:|.*[/\\][^/\\]*\.(?:gguf|safetensors|bin)$)"
@@ -158,10 +160,13 @@ def _source_files(captured: LoadedCapture, fill: Anonymizer) -> Iterator[tuple[s
     yield "body", _json(captured.files.get("body", b""), fill)
     summary = captured.json(SUMMARY)
     summary["warnings"] = [{"code": each["code"]} for each in summary.get("warnings", ())]
-    if "error" in summary.get("log", {}):
-        summary["log"]["error"] = fill.anonymize(summary["log"]["error"])
-    if "model" in summary.get("log", {}):
-        summary["log"]["model"] = _model(summary["log"]["model"], fill)
+    line = {name: fact for name, fact in summary.get("log", {}).items() if name not in _UNSENT_FACTS}
+    if "error" in line:
+        line["error"] = fill.anonymize(line["error"])
+    if "model" in line:
+        line["model"] = _model(line["model"], fill)
+    if "log" in summary:
+        summary["log"] = line
     yield SUMMARY, _pretty(summary)
     if TOOL_RUNS in captured.files:
         yield TOOL_RUNS, jsonl(_anonymized_run(line, fill) for line in captured.lines(TOOL_RUNS))

@@ -15,11 +15,14 @@ from dragoman import dialects
 from dragoman.server.capture.files import chunk_from_json
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay_backend import KINDS
+from dragoman.wire.response_headers import REQUEST_ID, attempt_headers
 
 _JOINED: Final = ("TextDelta", "ReasoningDelta", "RefusalDelta", "ToolCallDelta")
 _COMMENT: Final = re.compile(r"^:[^\n]*\n\n", re.MULTILINE)
-_VARYING_HEADERS: Final = ("x-dragoman-warnings", "content-length", "server-timing")
-"""Headers with times, and with what was known when the first byte was sent, which other chunks change."""
+_VARYING_HEADERS: Final = frozenset(
+    {"x-dragoman-warnings", "content-length", "server-timing", REQUEST_ID, *attempt_headers("", "", 0)}
+)
+"""Headers with times, what was known when the first byte was sent, which other chunks change, and who answered."""
 
 
 class StageDiff(NamedTuple):

@@ -14,15 +14,16 @@ from typing import Any, Final, TypeVar, cast
 import msgspec
 
 from dragoman import dialects
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.backend import Backend, ExchangeContext, PassthroughResponse
+from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import BackendUnavailableError, ClientError, ConfigError
 from dragoman.core.messages import JsonText, PreviousResponseRef, Request, Tool
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.memory_response_store import MemoryResponseStore
-from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
-from dragoman.gateway.router import ModelRoute, Router
+from dragoman.gateway.routing.router import ModelRoute, Router
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import GuardPolicy
 from dragoman.redaction.redact import Redactor
@@ -331,7 +332,7 @@ class _CapturedRouter(Router):
         super().__init__([backend for backend, _ in order], {})
         self._order = order
 
-    def routes(self, request: Request) -> list[ModelRoute]:
+    def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns all of them.
 
         Raises: BackendUnavailableError: no backend was called then.

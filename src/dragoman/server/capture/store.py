@@ -17,7 +17,7 @@ from functools import partial
 from pathlib import Path
 from typing import Final
 
-from dragoman.config import CaptureConfig
+from dragoman.config.server import CaptureConfig
 from dragoman.core.errors import ConfigError, RequestError, one_of, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.redact import Redactor, secret_variables

@@ -12,7 +12,7 @@ from collections.abc import Mapping
 
 import msgspec
 
-from dragoman.config import ServerConfig
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
@@ -36,6 +36,6 @@ class ModelLoading(BaseExchange):
         if model is None or not (name := model.string()):
             raise RequestError("missing required field 'model'", "model")
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
-            backend, request = (await self._gateway.routes_or_refresh(Request(name, ())))[0]
+            backend, request = (await self._gateway.routes_or_refresh(Request(name, ()), self._record.client))[0]
             await (backend.load_model(request.model) if self._loads else backend.unload_model(request.model))
             await self._reply(200, msgspec.json.encode({"success": True}), {})

@@ -9,8 +9,10 @@ from typing import Final
 import msgspec
 
 from dragoman.backends import conversion_time
+from dragoman.core.backend import Attempts
+from dragoman.core.client import ANONYMOUS
 from dragoman.core.collect import finish_reason
-from dragoman.core.errors import DragomanError, loggable_message
+from dragoman.core.errors import UpstreamError, failure_reason
 from dragoman.core.events import (
     AnyEvent,
     Detail,
@@ -31,12 +33,17 @@ from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Usage
 from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 from dragoman.server.observe.timestamps import timestamp
+from dragoman.trace_context import trace_id
+from dragoman.wire.response_headers import REQUEST_ID, attempt_headers
 
 log = logging.getLogger("dragoman.access")
 _encode = msgspec.json.Encoder().encode
 
 NAME_LIMIT_CHARS = 100
 """Maximum length of names that the client chose."""
+
+FAILED_LIMIT = 20
+"""Maximum number of failed attempts in a line."""
 
 TOOLS_LIMIT = 20
 """Maximum number of tools whose calls are listed in a line."""
@@ -62,6 +69,13 @@ class AccessRecord:
         """The response was passed through: the number of its calls is unknown."""
         self.request: Request | None = None
         """Set once the request has been parsed."""
+        self.trace: dict[str, str] = {}
+        """The client's trace headers, which are forwarded."""
+        self.client = ANONYMOUS
+        """Who sent the request."""
+        self.attempts = Attempts()
+        """Which backends were asked."""
+        self._upstream_request_id = ""
         self.usage = Usage()
         self.first_s: float | None = None
         """Seconds until the backend's first event; None: there was none."""
@@ -102,6 +116,7 @@ class AccessRecord:
             return
         match event:
             case Start(input_tokens=tokens):
+                self._upstream_request_id = event.headers.get(REQUEST_ID, "")
                 self._facts["input_tokens"] = tokens
                 self.first_s = self.seconds
                 self.usage = Usage(input_tokens=tokens)
@@ -134,12 +149,10 @@ class AccessRecord:
         self._facts["input_tokens"] = tokens
 
     def on_error(self, error: BaseException) -> None:
-        """Records why the request failed; the first reason is kept.
-
-        Of an invalid field only the path is logged: its value belongs to the client.
-        """
-        message = loggable_message(error) if isinstance(error, DragomanError) else ""
-        self.error = self.error or f"{type(error).__name__}: {message}".removesuffix(": ")
+        """Records why the request failed; the first reason is kept."""
+        self.error = self.error or failure_reason(error)
+        if isinstance(error, UpstreamError) and REQUEST_ID in error.headers:
+            self._upstream_request_id = error.headers[REQUEST_ID]
         self.cause = self.cause or error
 
     @property
@@ -151,6 +164,11 @@ class AccessRecord:
         """Returns the header `server-timing`: milliseconds of conversion, and in total so far."""
         return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
 
+    def attempt_headers(self) -> dict[str, str]:
+        """Returns the headers that tell which backend answers; empty while none was asked."""
+        attempts = self.attempts
+        return attempt_headers(attempts.upstream, attempts.model, attempts.count) if attempts.count else {}
+
     def close(self) -> None:
         """Ends the record, whatever the result."""
         if not self.is_passthrough:  # of a call that was passed through, the end is not known
@@ -161,6 +179,10 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
+        if self.attempts.count:
+            self._add_attempts(facts)
+        if self.trace:
+            facts["trace_id"] = trace_id(self.trace)
         if self.is_passthrough:
             facts["passthrough"] = True
         elif "model" in facts:
@@ -174,6 +196,17 @@ class AccessRecord:
         if self.error:
             facts["error"] = self.error[:300]
         return facts
+
+    def _add_attempts(self, facts: dict[str, object]) -> None:
+        attempts = self.attempts
+        facts["upstream"] = attempts.upstream
+        facts["upstream_model"] = attempts.model[:NAME_LIMIT_CHARS]
+        facts["attempts"] = attempts.count
+        if attempts.failed:
+            failed = attempts.failed[:FAILED_LIMIT]
+            facts["failed_attempts"] = [{"upstream": name, "error": reason[:300]} for name, reason in failed]
+        if self._upstream_request_id:
+            facts["upstream_request_id"] = self._upstream_request_id
 
     def log(self) -> None:
         """Writes the log line; its record has the `facts` too, for other formats."""

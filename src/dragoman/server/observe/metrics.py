@@ -69,12 +69,14 @@ class Metrics:
         self._in_flight = make.gauge("dragoman_requests_in_flight", "Requests that are being answered.", "running_sum")
         self._in_flight.set(0)
         labels = ("dialect", "model", "status")
-        self._requests = make.counter("dragoman_requests_total", "Requests for an answer, over by now.", labels)
+        self._requests = make.counter(
+            "dragoman_requests_total", "Requests for an answer, over by now.", (*labels, "upstream")
+        )
         self._counts = make.counter("dragoman_token_counts_total", "Requests for a number of tokens.", labels)
         self._failures = make.counter(
             "dragoman_failures_total",
             "Requests that ended in an error, by its name in docs/errors.md; also streams that broke off after a 200.",
-            ("dialect", "model", "error"),
+            ("dialect", "model", "error", "upstream"),
         )
         self._seconds = make.histogram(
             "dragoman_answer_duration_seconds",
@@ -156,10 +158,13 @@ class Metrics:
         """Counts a finished request from its record."""
         self._in_flight.dec()
         dialect, model = route.label, self._model(record)
-        kind = self._counts if route.counting else self._requests
-        self._child(kind, dialect, model, str(record.status)).inc()
+        upstream = record.attempts.upstream  # a name of the settings, so their number is bounded
+        if route.counting:
+            self._child(self._counts, dialect, model, str(record.status)).inc()
+        else:
+            self._child(self._requests, dialect, model, str(record.status), upstream).inc()
         if record.error:
-            self._failures.labels(dialect, model, record.error.partition(":")[0]).inc()
+            self._failures.labels(dialect, model, record.error.partition(":")[0], upstream).inc()
         for code in record.warnings:
             self._warnings.labels(model, code).inc()
         if record.first_s is not None:

@@ -14,8 +14,8 @@ from dragoman.core import events as ev
 from dragoman.core import messages as v
 from dragoman.core import repeated_call
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.call_identity import answered_calls
 from dragoman.core.collect import collect
+from dragoman.core.repeated_call import answered_calls
 from dragoman.core.token_estimate import GENERIC
 from dragoman.prompting import trim
 from dragoman.text.stop_strings import StopStrings

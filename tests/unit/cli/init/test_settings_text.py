@@ -17,6 +17,7 @@ from dragoman.cli.init.machine import FoundServer, Machine
 from dragoman.cli.init.measure import NOT_MEASURED, Measurement
 from dragoman.cli.init.settings_text import check_settings, describe_setting, format_tables
 from dragoman.cli.init.tables import settings_tables
+from dragoman.config.server import ServerConfig
 
 SHAPE = Shape("llama", "model", 131_072, 0, 28_672, True)
 SLOW, FAST = Measurement("m", 20.0, "prompt: it has no calls of its own"), Measurement("m", 2000.0)
@@ -106,7 +107,7 @@ def test_names_of_models_cannot_add_settings() -> None:
     """The names in remarks are those that a server reports."""
     machine = Machine((upstream("lm_studio", "a\n[server]\nhost = '0.0.0.0'", "b\u2028[x]", "c\x1b[2J"),))
     text = written(machine, list_choices(machine)[0])
-    assert check_settings(text).server == settings.ServerConfig()
+    assert check_settings(text).server == ServerConfig()
     assert tomllib.loads(text).keys() == {"upstreams"}
     assert r"a\n[server]\nhost" in text
 

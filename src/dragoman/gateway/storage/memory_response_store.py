@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from dragoman.core.messages import ExtraFields, Part, PreviousResponseRef, ToolResult, UnknownPart
-from dragoman.gateway.response_store import MAX_BYTES, MAX_RESPONSES, TTL_S, ResponseStore, StoredResponse
+from dragoman.gateway.storage.response_store import MAX_BYTES, MAX_RESPONSES, TTL_S, ResponseStore, StoredResponse
 
 
 @dataclass(slots=True)

@@ -9,54 +9,34 @@ import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Final, TypeAlias
-from urllib.parse import urlsplit
 
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
-from dragoman.backends.embedded.local.files import find_model
-from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.shared_state import SharedState
-from dragoman.catalog import models
 from dragoman.closing import close_all
+from dragoman.compose.embedded_weights import get_weights
+from dragoman.compose.progress import Report, no_report
 from dragoman.core.backend import Backend
-from dragoman.core.errors import ConfigError
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.memory_response_store import MemoryResponseStore
-from dragoman.gateway.response_store import ResponseStore
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
-from dragoman.host_names import LOOPBACK
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
 from dragoman.tool_executors.registry import build_executors
 
-Report: TypeAlias = Callable[[str], None]
-"""Receives one line of text for the user."""
 GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
 """Returns the weights of the configured model, downloaded if necessary."""
-Waiting: TypeAlias = Callable[[str], AbstractContextManager[None]]
-"""A context manager that shows a text while its body runs."""
 
 MODELS_SOCKET: Final = "models.sock"
 """Name of the socket of the process that runs the models, in the folder that several gateway processes share."""
 _CLAUDE: Final = "claude_cli"
 _EMBEDDED: Final = "embedded"
-
-LARGE_BYTES: Final = 500_000_000
-"""Reading weights of this size to verify their checksum takes a second or more."""
-
-
-def no_report(text: str) -> None:
-    """Discards the text."""
-
-
-def _no_waiting(text: str) -> AbstractContextManager[None]:
-    return contextlib.nullcontext()
 
 
 def settings_path(named: Path | None) -> Path | None:
@@ -71,41 +51,6 @@ def settings_path(named: Path | None) -> Path | None:
     chosen = named or os.environ.get("DRAGOMAN_CONFIG")
     usual = settings.default_path()
     return Path(chosen) if chosen else usual if usual.is_file() else None
-
-
-def get_weights(
-    config: EmbeddedConfig, report: Report = no_report, download: Callable[[str], Path] = weights.download
-) -> Path:
-    """Returns the weights of the configured model, and downloads them first if they are missing.
-
-    Args:
-        config: the settings of the embedded model.
-        report: receives what takes long.
-        download: downloads the weights of the model of this name and returns their path.
-
-    Raises:
-        ConfigError: the model is unknown, or its weights are missing and may not be downloaded.
-        RemoteError: the download failed.
-    """
-    model = config.model or models.default().name
-    if is_weights_file(model) or not config.auto_download or _local_file(config, model) or weights.is_downloaded(model):
-        return find_weights(config, report)
-    report(f"downloading the weights of {model} (first use only)")
-    path = download(model)
-    if not config.model:
-        report("this small model is for trying things out; for agents: dragoman pull qwen2.5-coder-1.5b")
-    return path
-
-
-def find_weights(config: EmbeddedConfig, report: Report = no_report) -> Path:
-    """Returns the weights of the configured model, which are on this machine; `report` receives what takes long.
-
-    Raises:
-        ConfigError: the model is unknown, or its weights are missing or have changed.
-    """
-    model = config.model or models.default().name
-    local = _local_file(config, model)
-    return local.path if local else weights.find_weights(model, _report_large(model, report))
 
 
 def build_gateway(
@@ -266,96 +211,11 @@ def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
 
 
-def embedded_model_name(config: EmbeddedConfig) -> str:
-    """Returns the name under which the embedded model is served.
-
-    Raises: ConfigError: the model is unknown, or its weights are missing and may not be downloaded.
-    """
-    if not config.enabled:
-        raise ConfigError("nothing to serve: embedded.enabled is false and no other backend is configured")
-    model = config.model or models.default().name
-    if _local_file(config, model):
-        return model
-    file = is_weights_file(model)
-    path = weights.find_weights(model) if file or not config.auto_download else weights.weights_path(model)
-    return path.stem if file or model.startswith("hf:") else models.get(model).name
-
-
-def is_embedded_model(model: str, config: EmbeddedConfig) -> bool:
-    """Whether this names a model that can be embedded: a GGUF file, or one on Hugging Face, in the catalogue, or here.
-
-    Args:
-        model: the name.
-        config: the settings, with the folders of models.
-    """
-    return bool(model) and (_has_weights(model) or _local_file(config, model) is not None)
-
-
-def _has_weights(model: str) -> bool:
-    """Whether `weights` knows this name."""
-    return is_weights_file(model) or model.startswith("hf:") or models.find(model) is not None
-
-
-def _local_file(config: EmbeddedConfig, model: str) -> FoundFile | None:
-    """Returns the file of a model that only this machine has a name for, such as one of Ollama."""
-    return None if _has_weights(model) else find_model(config, model)
-
-
-def is_weights_file(model: str) -> bool:
-    """Whether this is the path of a GGUF file, not the name of a model in the catalogue or on Hugging Face."""
-    return model.endswith(".gguf") and not model.startswith("hf:")
-
-
-async def check_claude_login(config: settings.Config, report: Report, waiting: Waiting = _no_waiting) -> None:
-    """Runs `claude` to see whether a user is logged in, if the settings enable it, and reports if none is.
-
-    Args:
-        config: the settings.
-        report: receives one line if claude is not logged in.
-        waiting: is entered with a text while `claude` runs.
-
-    Raises:
-        ConfigError: `claude` is not installed, cannot be used, or would send its requests to this same gateway.
-    """
-    if not config.claude_cli.enabled:
-        return
-    if _is_this_gateway(os.environ.get("ANTHROPIC_BASE_URL", ""), config.server.port):
-        raise ConfigError(
-            "claude would ask this very gateway, which would ask claude: unset ANTHROPIC_BASE_URL, which names it"
-        )
-    from dragoman.backends.claude_cli import auth_status
-
-    with waiting("asking claude whether it is logged in"):
-        missing = await auth_status.login_problem(config.claude_cli, os.environ)
-    if missing:
-        report(missing)
-
-
-def _is_this_gateway(url: str, port: int) -> bool:
-    try:
-        named = urlsplit(url)
-        return named.hostname in LOOPBACK and named.port == port
-    except ValueError:
-        return False
-
-
-def _report_large(model: str, report: Report) -> weights.Progress:
-    """Reports, once, that large weights are being verified."""
-    reported: list[str] = []
-
-    def progress(done: int, total: int, what: str) -> None:
-        if not reported and total - done >= LARGE_BYTES:
-            reported.append(what)
-            report(f"{what} the weights of {model}, which are new here or have changed")
-
-    return progress
-
-
 def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> ResponseStore:
     limits = (config.max_responses, config.max_bytes, config.ttl_s)
     if not config.path and shared_dir is None:
         return MemoryResponseStore(*limits)
-    from dragoman.gateway.sqlite_response_store import SqliteResponseStore
+    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 
     if config.path:
         return SqliteResponseStore(Path(config.path).expanduser(), *limits)

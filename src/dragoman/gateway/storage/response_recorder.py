@@ -7,7 +7,7 @@ from dragoman.core.collect import collect
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta
 from dragoman.core.messages import Request
 from dragoman.core.stage import EventStage
-from dragoman.gateway.response_store import ResolvedRequest, ResponseStore
+from dragoman.gateway.storage.response_store import ResolvedRequest, ResponseStore
 
 
 class ResponseRecorder(EventStage):

@@ -10,6 +10,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.backend import Backend, ServedModel
+from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -69,8 +70,12 @@ class Router:
         named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
         return list((known | named).values())
 
-    def routes(self, request: Request) -> list[ModelRoute]:
+    def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns the backends that serve the model, in order of preference.
+
+        Args:
+            request: The request.
+            client: Who sent it.
 
         Raises:
             UnknownModelError: No backend offers the model.
@@ -103,18 +108,18 @@ class Router:
                     return list(dict.fromkeys(served))
         return ()
 
-    async def routes_or_refresh(self, request: Request) -> list[ModelRoute]:
+    async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""
         try:
-            return self.routes(request)
+            return self.routes(request, client)
         except (UnknownModelError, BackendUnavailableError):
             await asyncio.gather(*(backend.refresh_models() for backend in self._backends))
-            return self.routes(request)
+            return self.routes(request, client)
 
-    def routes_now(self, request: Request) -> list[ModelRoute]:
+    def routes_now(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but empty if there are none now, which the client is told later."""
         try:
-            return self.routes(request)
+            return self.routes(request, client)
         except (UnknownModelError, BackendUnavailableError):
             return []
 
@@ -158,7 +163,7 @@ def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) 
 
 def backend_name(backend: Backend) -> str:
     """Returns the name of the backend in logs and warnings."""
-    return str(backend.health().get("backend", ""))
+    return backend.name or str(backend.health().get("backend", ""))
 
 
 def _as_alias(model: ServedModel, alias: str) -> ServedModel:

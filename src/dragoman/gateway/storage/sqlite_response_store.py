@@ -19,10 +19,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from dragoman.core.errors import BackendUnavailableError, ConfigError
-from dragoman.gateway import response_codec
-from dragoman.gateway.response_store import MAX_BYTES, MAX_RESPONSES, TTL_S, ResponseStore, StoredResponse
+from dragoman.gateway.storage import response_codec
+from dragoman.gateway.storage.response_store import MAX_BYTES, MAX_RESPONSES, TTL_S, ResponseStore, StoredResponse
 
-log = logging.getLogger("dragoman.gateway.response_store")
+log = logging.getLogger("dragoman.gateway.storage.response_store")
 
 _FORMAT_VERSION: Final = 1
 """Increase it when the tables or the stored types change: the responses of a file with another version are deleted."""

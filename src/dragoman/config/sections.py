@@ -1,0 +1,35 @@
+"""The sections of the settings."""
+
+from typing import Annotated
+
+import msgspec
+
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.config import HttpConfig
+from dragoman.config.chat import ChatConfig
+from dragoman.config.server import CaptureConfig, ServerConfig
+from dragoman.gateway.config import ResponseStoreConfig
+from dragoman.guard.policy import GuardPolicy
+from dragoman.mcp_client.config import McpServerConfig
+from dragoman.schema.setting import setting
+from dragoman.tool_executors.config import ToolsConfig
+
+
+class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The settings of all parts of Dragoman."""
+
+    server: ServerConfig = ServerConfig()
+    capture: CaptureConfig = CaptureConfig()
+    embedded: EmbeddedConfig = EmbeddedConfig()
+    claude_cli: ClaudeCliConfig = ClaudeCliConfig()
+    upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
+    guard: GuardPolicy = GuardPolicy()
+    response_store: ResponseStoreConfig = ResponseStoreConfig()
+    tools: ToolsConfig = ToolsConfig()
+    chat: ChatConfig = ChatConfig()
+    mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
+    model_aliases: Annotated[
+        dict[str, str | tuple[str, ...]],
+        setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
+    ] = {}

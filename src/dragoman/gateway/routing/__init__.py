@@ -1,0 +1,1 @@
+"""Selecting the backend of a request."""
