@@ -31,10 +31,12 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.server.reload.control import ConfigSource
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -169,7 +171,8 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise ConfigError(missing)
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
-    return _serve(config, bool(name), problems, log_format, debug=args.log_level == "debug")
+    source = ConfigSource(partial(compose.settings_path, args.config), os.environ, flags, bool(name))
+    return _serve(config, source, problems, log_format, debug=args.log_level == "debug")
 
 
 def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
@@ -188,7 +191,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
 
 
 def _serve(
-    config: settings.Config, embedded: bool, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
+    config: settings.Config, source: ConfigSource, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
 ) -> int:
     """Serves with a log on standard error, of which in JSON each line is a record, also the last error."""
     from dragoman.cli import _log_format  # imports structlog
@@ -200,7 +203,7 @@ def _serve(
             print_status(problem)
         asyncio.run(check_claude_login(config, print_status))
         get_weights = partial(embedded_weights.get_weights, report=print_status, download=download_weights)
-        return _serve_until_stopped(config, embedded, print_status, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, print_status, get_weights, handler, debug=debug)
     log = logging.getLogger("dragoman.serve")
     for problem in problems:
         log.warning("%s", problem)
@@ -213,7 +216,7 @@ def _serve(
         get_weights = partial(
             embedded_weights.get_weights, report=report, download=partial(download_weights, log=report)
         )
-        return _serve_until_stopped(config, embedded, report, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, report, get_weights, handler, debug=debug)
     except DragomanError as error:
         log.error("%s", error)
         return exit_status(error)
@@ -221,13 +224,15 @@ def _serve(
 
 def _serve_until_stopped(
     config: settings.Config,
-    embedded: bool,
+    source: ConfigSource,
     report: Callable[[str], None],
     get_weights: compose.GetWeights,
     handler: "logging.StreamHandler[TextIO]",
     *,
     debug: bool,
 ) -> int:
+    embedded = source.serves_embedded
+
     def show(url: str, names: Sequence[str]) -> None:
         announce(url, names, bool(config.server.api_keys), report)
 
@@ -237,7 +242,8 @@ def _serve_until_stopped(
 
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
-        return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
+        return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
+    from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
 
     gateway = compose.build_gateway(config, embedded, report, get_weights)
@@ -247,6 +253,7 @@ def _serve_until_stopped(
         lambda url: show(url, model_ids(gateway)),
         print_status=report,
         capture=config.capture,
+        reloadable=Reloadable(source, config, rebuild_gateway),
     )
 
 

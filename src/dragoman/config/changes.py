@@ -5,7 +5,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.config import Config, ServerConfig
+from dragoman.config.sections import Config
+from dragoman.config.server import ServerConfig
 
 LIVE_SECTIONS: Final = ("upstreams", "model_aliases", "guard", "tools", "mcp", "capture", "chat")
 """Sections that a reload applies. Settings that are neither here nor in `LIVE_SERVER_SETTINGS` wait for a restart."""

@@ -10,7 +10,7 @@ next one when a backend fails before its response has begun. Responses that a cl
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dragoman.closing import close_all
@@ -81,12 +81,50 @@ class Gateway:
         await self._vendor_tools.start()
         self._router.check_aliases()
 
-    async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store. Raises `ExceptionGroup` after all of them."""
+    async def start_next_to(self, running: "Gateway") -> None:
+        """As `start`, but parts that the running gateway uses too are started already.
+
+        Args:
+            running: The gateway that this one is to replace.
+
+        Raises:
+            DragomanError: A backend did not start, or an alias names an unknown model.
+        """
+        await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
+        if self._vendor_tools is not running.vendor_tools:
+            await self._vendor_tools.start()
+        self._router.check_aliases()
+
+    async def close(self, running: Collection["Gateway"] = ()) -> None:
+        """Closes every backend, the vendor tools, and the response store; raises `ExceptionGroup` after all of them.
+
+        Args:
+            running: Gateways whose parts stay open.
+        """
+        used = {backend for each in running for backend in each.backends}
+        closers = [backend.close for backend in self._backends if backend not in used]
+        if all(each.vendor_tools is not self._vendor_tools for each in running):
+            closers.append(self._vendor_tools.close)
         try:
-            await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
+            await close_all(*closers)
         finally:
-            self.response_store.close()
+            if all(each.response_store is not self.response_store for each in running):
+                self.response_store.close()
+
+    @property
+    def backends(self) -> Sequence[Backend]:
+        """All backends, the preferred ones first."""
+        return self._backends
+
+    @property
+    def vendor_tools(self) -> VendorToolRunner:
+        """Runs tools that the APIs' vendors run."""
+        return self._vendor_tools
+
+    @property
+    def seal(self) -> Seal:
+        """Signs compacted conversations."""
+        return self._builder.seal
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""

@@ -53,6 +53,8 @@ from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.passthrough import Passthrough
+from dragoman.server.reload import admin
+from dragoman.server.reload.report import ReloadReport
 from dragoman.server.reload.snapshot import Snapshot
 from dragoman.wire.dialect import Dialect
 
@@ -92,6 +94,8 @@ class App:
         self._on_error = tuple(on_error)
         self.snapshot = Snapshot(gateway, config, capture)
         """The configuration of requests that begin now."""
+        self.reload: Callable[[str], Awaitable[ReloadReport]] | None = None
+        """Reloads the configuration; None: it cannot be reloaded."""
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.token_counting.path: Route(d, d.token_counting) for d in served if d.token_counting}
@@ -104,6 +108,17 @@ class App:
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
+
+    def replace(self, snapshot: Snapshot) -> None:
+        """Puts another configuration in force: requests that begin from now on use it."""
+        self.snapshot = snapshot
+        if self._metrics:
+            self._metrics.follow(snapshot.gateway)
+
+    def count_reload(self, report: ReloadReport) -> None:
+        """Counts a reload of the configuration."""
+        if self._metrics:
+            self._metrics.count_reload(report.result)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI scope."""
@@ -182,7 +197,7 @@ class App:
         if record.error or record.path not in _POLLED_PATHS:
             steps.append(("logged", record.log))
         if self._metrics and posted:
-            steps.append(("counted", partial(self._metrics.finish, posted, record)))
+            steps.append(("counted", partial(self._metrics.finish, posted, record, snapshot.gateway)))
         if snapshot.captures and capture:
             steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
         for name, step in steps:
@@ -211,6 +226,8 @@ class App:
     def _is_served(self, snapshot: Snapshot, path: str) -> bool:
         if path in self._by_path or path in self._gets or path == _MODELS:
             return True
+        if path == admin.PATH:
+            return self.reload is not None
         if path == _MCP:
             return snapshot.gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
@@ -221,7 +238,7 @@ class App:
         return paths.not_found(method, path, self._by_path, routes)
 
     async def _get(self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
-        """Answers all requests that are not `POST` requests of a dialect."""
+        """Answers all requests that are not requests of a dialect."""
         gateway, method = snapshot.gateway, scope["method"]
         if not self._is_served(snapshot, path):
             raise self._not_found(method, path)
@@ -234,6 +251,8 @@ class App:
                 {"type": "http.response.start", "status": 204, "headers": encode_headers({"allow": ", ".join(allowed)})}
             )
             await send({"type": "http.response.body", "body": b""})
+        elif path == admin.PATH and self.reload is not None:
+            await admin.answer_reload(self.reload, snapshot.config, send)
         elif path in self._gets:
             await self._gets[path](snapshot, send, self._is_known(snapshot, headers))
         elif stored.is_served(path):
@@ -249,7 +268,7 @@ class App:
     def _allowed(self, path: str) -> Sequence[str]:
         if path == _MCP:
             return ("POST", "OPTIONS")  # without sessions, a stream of GET would stay open for nothing
-        if path in self._by_path:
+        if path in self._by_path or path == admin.PATH:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
 

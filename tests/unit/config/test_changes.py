@@ -6,9 +6,10 @@ import msgspec
 import pytest
 
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config import Config, ServerConfig, load
+from dragoman.config import Config, load
 from dragoman.config.changes import LIVE_SECTIONS, LIVE_SERVER_SETTINGS, changes
 from dragoman.config.position import error_line, line_of
+from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
 
 RUNNING = Config(

@@ -8,6 +8,7 @@ Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs
 """
 
 import asyncio
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -24,6 +25,7 @@ from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
 from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.call_outcomes import OUTCOMES
+from dragoman.server.reload.report import RESULTS, ReloadResult
 
 if TYPE_CHECKING:
     from dragoman.server.observe.shared_metrics import Merge, SharedFamilies
@@ -47,7 +49,8 @@ class Metrics:
     """The metrics of one application, in a registry of its own; with `shared_dir` also those of the other processes."""
 
     def __init__(self, gateway: Gateway, shared_dir: Path | None = None) -> None:
-        self._gateway = gateway
+        self._backends: set[str] = set()
+        """Names of the backends in `dragoman_backend_up`."""
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
@@ -97,6 +100,28 @@ class Metrics:
             _CONVERSION_BUCKETS_S,
         )
         self._define_counts(make)
+        self._reloads = make.counter(
+            "dragoman_config_reloads_total", "Reloads of the configuration, by their result.", ("result",)
+        )
+        for result in RESULTS:
+            self._reloads.labels(result)
+        self._reloaded_at = make.gauge(
+            "dragoman_config_reloaded_timestamp_seconds",
+            "When the configuration was last reloaded, in seconds since 1970; 0: not since the start.",
+            "latest",
+        )
+        self.follow(gateway)
+
+    def count_reload(self, result: ReloadResult) -> None:
+        """Counts a reload of the configuration."""
+        self._reloads.labels(result).inc()
+        if result != "rejected":
+            self._reloaded_at.set(time.time())
+
+    def follow(self, gateway: Gateway) -> None:
+        """Reports on this gateway from now on, and no longer on the previous one."""
+        self._gateway = gateway
+        self._labels.clear()
         gateway.on_tool_run = self._count_tool_run
 
     def _define_counts(self, make: "_ProcessFamilies | SharedFamilies") -> None:
@@ -141,6 +166,9 @@ class Metrics:
             ready[name] = ready.get(name, True) and bool(state["ready"])
         for name, is_ready in ready.items():
             self._up.labels(name).set(is_ready)
+        for name in self._backends - ready.keys():
+            self._up.remove(name)
+        self._backends = set(ready)
 
     def _publish_state(self) -> None:
         """Publishes every second, from now on, which backends are ready."""
@@ -154,10 +182,16 @@ class Metrics:
             self._publishes_state = True
             self._publish_state()
 
-    def finish(self, route: Route, record: AccessRecord) -> None:
-        """Counts a finished request from its record."""
+    def finish(self, route: Route, record: AccessRecord, gateway: Gateway | None = None) -> None:
+        """Counts a finished request.
+
+        Args:
+            route: its path.
+            record: what is recorded of it.
+            gateway: the gateway that answered it; None: the current one.
+        """
         self._in_flight.dec()
-        dialect, model = route.label, self._model(record)
+        dialect, model = route.label, self._model(record, gateway or self._gateway)
         upstream = record.attempts.upstream  # a name of the settings, so their number is bounded
         if route.counting:
             self._child(self._counts, dialect, model, str(record.status)).inc()
@@ -197,33 +231,23 @@ class Metrics:
             child = self._children[key] = family.labels(*labels)
         return child
 
-    def _model(self, record: AccessRecord) -> str:
+    def _model(self, record: AccessRecord, gateway: Gateway) -> str:
         """Returns the model's own name for any alias; the alias itself if it stands for several models."""
         if (request := record.request) is None:
             return OTHER
         labels = (request.dialect, request.model)
         if (known := self._labels.get(labels)) is not None:
             return known
-        name = self._planned(request)
+        name = _planned(request, gateway)
         # A backend may accept names that it does not list: one that it answered for is a model.
-        if name is None or not (record.first_s is not None or self._is_listed(name)):
+        if name is None or not (record.first_s is not None or _is_listed(name, gateway)):
             return OTHER
         if name not in self._models and len(self._models) >= _MODELS:
             return OTHER
         self._models.add(name)
-        if len(self._labels) < _LABELS:
+        if len(self._labels) < _LABELS and gateway is self._gateway:
             self._labels[labels] = name
         return name
-
-    def _is_listed(self, name: str) -> bool:
-        return any(model.id[:NAME_LIMIT_CHARS] == name for model in self._gateway.models())
-
-    def _planned(self, request: Request) -> str | None:
-        try:
-            own = {planned.model for _, planned in self._gateway.routes(request)}
-        except (UnknownModelError, BackendUnavailableError):
-            return None
-        return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 
     def _tool(self, model: str, tool: str) -> str:
         pair = (model, tool)
@@ -235,6 +259,19 @@ class Metrics:
         for outcome in OUTCOMES:  # at 0: a series that does not exist yet has no rate
             self._calls.labels(model, tool, outcome)
         return tool
+
+
+def _is_listed(name: str, gateway: Gateway) -> bool:
+    return any(model.id[:NAME_LIMIT_CHARS] == name for model in gateway.models())
+
+
+def _planned(request: Request, gateway: Gateway) -> str | None:
+    """Returns the model that answers this request, or its alias if that stands for several."""
+    try:
+        own = {planned.model for _, planned in gateway.routes(request)}
+    except (UnknownModelError, BackendUnavailableError):
+        return None
+    return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 
 
 class _ProcessFamilies:

@@ -25,9 +25,9 @@ from prometheus_client.utils import floatToGoString
 from dragoman.server.observe.value_file import Key, Row, ValueFile, read_rows
 from dragoman.shared_files import claim_seat, is_locked
 
-Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "earliest"]
+Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "earliest", "latest"]
 """How the values of several processes become one: the sum of all, also of ended ones; the sum or the lowest value of
-the running ones; the lowest value of all."""
+the running ones; the lowest or highest value of all."""
 
 
 class SharedSeries:
@@ -76,6 +76,11 @@ class SharedFamily:
             series = self._series[values] = SharedSeries(self._families.file, offset, self.bounds)
         return series
 
+    def remove(self, *values: str) -> None:
+        """Removes the series with these values of the labels, as far as this process has set it."""
+        if (series := self._series.pop(values, None)) is not None:
+            series.set(math.nan)
+
     def counts(self, value: float, *, is_running: bool) -> bool:
         """Returns whether a value of a process is part of the metric; the others were cleared or are not set yet."""
         if self.merge == "earliest":
@@ -84,7 +89,7 @@ class SharedFamily:
 
     def merged(self, values: Sequence[float], more: Sequence[float]) -> tuple[float, ...]:
         """Returns the values of two processes as those of one."""
-        operation = sum if self.merge in ("sum", "running_sum") else min
+        operation = max if self.merge == "latest" else sum if self.merge in ("sum", "running_sum") else min
         return tuple(map(operation, zip(values, more, strict=True)))
 
 

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.config.changes import Changes, changes
+from dragoman.config.checks import check
 from dragoman.config.position import error_line
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.server.reload.report import ReloadReport
@@ -47,7 +48,7 @@ class ConfigSource(NamedTuple):
                 "got none"
             )
         try:
-            settings.check(found.config, origin)  # new settings next to running ones
+            check(found.config, (), origin)  # new settings next to running ones
         except ConfigError as error:
             waits = ", ".join(found.need_restart)
             raise ConfigError(f"{error.message}; only a restart changes {waits}" if waits else error.message) from None
@@ -67,11 +68,11 @@ class ReloadControl:
         on_report: Callable[[ReloadReport], None],
     ) -> None:
         """Args:
-            source: the settings.
-            running: the settings in force.
-            apply: builds everything from new settings, and puts it in force; raises `DragomanError` if that fails, and
-                then nothing has changed.
-            on_report: called with the result of each reload.
+        source: the settings.
+        running: the settings in force.
+        apply: builds everything from new settings, and puts it in force; raises `DragomanError` if that fails, and
+            then nothing has changed.
+        on_report: called with the result of each reload.
         """
         self.source = source
         self._running, self._apply, self._on_report = running, apply, on_report
@@ -104,5 +105,4 @@ class ReloadControl:
         except Exception:
             log.exception("bug: the configuration was not reloaded")
             return ReloadReport("rejected", file, error="internal error; the log has more")
-        result = "reloaded" if found.changed else "unchanged"
-        return ReloadReport(result, file, found.changed, found.need_restart)
+        return ReloadReport("reloaded" if found.changed else "unchanged", file, found.changed, found.need_restart)

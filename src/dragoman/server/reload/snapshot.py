@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 
-from dragoman.config import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name
 from dragoman.server.capture.store import CaptureStore

@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import signal
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from pathlib import Path
@@ -50,17 +51,17 @@ class Triggers:
         poll_s: float = POLL_S,
     ) -> None:
         """Args:
-            path: returns the settings file; None: there is none.
-            watches: whether a change of the file is a trigger.
-            reload: reloads the configuration; its argument is the cause, for the log.
-            on_terminal_closed: called if the terminal of the gateway was closed.
-            terminal: the terminal of the gateway.
-            poll_s: time between two looks at the file.
+        path: returns the settings file; None: there is none.
+        watches: whether a change of the file is a trigger.
+        reload: reloads the configuration; its argument is the cause, for the log.
+        on_terminal_closed: called if the terminal of the gateway was closed.
+        terminal: the terminal of the gateway.
+        poll_s: time between two looks at the file.
         """
         self._path, self._watches, self._reload = path, watches, reload
         self._on_terminal_closed, self._terminal, self._poll_s = on_terminal_closed, terminal, poll_s
         self._hung_up = asyncio.Event()
-        self._stamp = self._latest = _stamp(path())
+        self._stamp = self._latest = read_stamp(path())
 
     def on_sighup(self) -> None:
         """Call it when SIGHUP arrives; also before `run`."""
@@ -78,22 +79,30 @@ class Triggers:
             self._terminal.poll()
             if self._hung_up.is_set():
                 self._hung_up.clear()
-                self._stamp = self._latest = _stamp(self._path())
+                self._stamp = self._latest = await self._read()
                 await self._reload("SIGHUP")
-            elif self._watches and self._has_changed():
+            elif self._watches and self._has_changed(await self._read()):
                 await self._reload("the settings file has changed")
 
-    def _has_changed(self) -> bool:
+    async def _read(self) -> _Stamp:
+        return await asyncio.to_thread(lambda: read_stamp(self._path()))  # the file system may be a remote one
+
+    def _has_changed(self, stamp: _Stamp) -> bool:
         """Returns whether the file is another one than at the last reload, and no longer being written."""
-        stamp, before = _stamp(self._path()), self._latest
-        self._latest = stamp
+        before, self._latest = self._latest, stamp
         if stamp == self._stamp or stamp != before or stamp is None:  # an editor may replace it in a moment
             return False
         self._stamp = stamp
         return True
 
 
-def _stamp(path: Path | None) -> _Stamp:
+def sighup_is_ignored() -> bool:
+    """Returns whether SIGHUP is ignored, as for programs that are started with nohup."""
+    return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
+
+
+def read_stamp(path: Path | None) -> _Stamp:
+    """Returns what changes with each change of the file."""
     try:
         found = path.stat() if path else None
     except OSError:

@@ -1,0 +1,39 @@
+"""Builds a gateway from changed settings, with the parts of a running gateway whose settings have not changed."""
+
+from pathlib import Path
+
+from dragoman.compose import shared_state, upstream_backends, vendor_tools
+from dragoman.config import Config
+from dragoman.gateway.gateway import Gateway
+
+
+def rebuild_gateway(
+    config: Config, running: Gateway, running_config: Config, shared_dir: Path | None = None
+) -> Gateway:
+    """Returns a gateway with these settings.
+
+    Upstream servers with equal settings are the same objects, so they keep their connections, circuit breakers and
+    probe results. The embedded model, Claude and stored responses are always those of the running gateway: their
+    settings change only with a restart.
+
+    Args:
+        config: The settings.
+        running: The running gateway.
+        running_config: The settings that the running gateway was built from.
+        shared_dir: The private folder of several gateway processes; None: there is one process.
+
+    Raises:
+        ConfigError: An API does not exist, or the variable with a key is not set.
+    """
+    from dragoman.backends.http.backend import HttpBackend
+
+    before, count = running_config.upstreams, len(running_config.upstreams)
+    started = dict(zip(before, running.backends[:count], strict=True))
+    same = {name: started[name] for name in started if config.upstreams.get(name) == before[name]}
+    replies = next((each.reply_store for each in started.values() if isinstance(each, HttpBackend)), None)
+    shared = shared_state(shared_dir) if shared_dir else None
+    servers = upstream_backends(config, probe=True, shared=shared, reuse=same, replies=replies)
+    is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
+    tools = running.vendor_tools if is_same else vendor_tools(config)
+    backends = [*servers, *running.backends[count:]]
+    return Gateway(backends, config.model_aliases, running.response_store, config.guard, running.seal, tools)
