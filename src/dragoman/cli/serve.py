@@ -36,7 +36,7 @@ from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
-from dragoman.server.reload.control import ConfigSource
+from dragoman.server.reload.control import ConfigSource, read_stamp
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -148,8 +148,10 @@ def run(args: argparse.Namespace) -> int:
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {"server.workers": args.workers}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
-    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    loose = settings.readable_secrets(compose.settings_path(args.config), config)
+    path = partial(compose.settings_path, args.config)
+    stamp = read_stamp(path())
+    config, origin = settings.load(path(), os.environ, flags)
+    loose = settings.readable_secrets(path(), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
     if config.server.workers > 1 and sys.platform == "win32":
         raise ConfigError(
@@ -171,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise ConfigError(missing)
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
-    source = ConfigSource(partial(compose.settings_path, args.config), os.environ, flags, bool(name))
+    source = ConfigSource(path, os.environ, flags, bool(name), stamp)
     return _serve(config, source, problems, log_format, debug=args.log_level == "debug")
 
 

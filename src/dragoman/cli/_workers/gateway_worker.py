@@ -2,19 +2,20 @@
 
 import socket
 import sys
+from functools import partial
 
 from dragoman import compose
 from dragoman.cli._workers.child import Child
 from dragoman.cli._workers.gateway_server import run_worker
+from dragoman.compose.reload import rebuild_gateway
 
 
 def _serve(child: Child) -> int:
     plan = child.plan
     gateway = compose.build_gateway(plan.config, plan.embedded, child.report, shared_dir=plan.folder)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
-    return run_worker(
-        gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture, plan.folder
-    )
+    rebuild = partial(rebuild_gateway, shared_dir=plan.folder)
+    return run_worker(gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder)
 
 
 if __name__ == "__main__":

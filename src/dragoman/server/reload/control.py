@@ -4,7 +4,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 from dragoman import compose
 from dragoman import config as settings
@@ -17,6 +17,19 @@ from dragoman.server.reload.report import ReloadReport
 log = logging.getLogger("dragoman.serve")
 
 
+Stamp: TypeAlias = tuple[int, int, int] | None
+"""What changes with each change of a file; None: there is no file."""
+
+
+def read_stamp(path: Path | None) -> Stamp:
+    """Returns what changes with each change of the file."""
+    try:
+        found = path.stat() if path else None
+    except OSError:
+        return None
+    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+
+
 class ConfigSource(NamedTuple):
     """Where the settings of a gateway come from."""
 
@@ -27,6 +40,12 @@ class ConfigSource(NamedTuple):
     """Settings from the command line, by their keys."""
     serves_embedded: bool
     """Whether the running gateway serves the embedded model."""
+    stamp: Stamp
+    """Of the file, from before the settings at the start were read."""
+
+    def read_stamp(self) -> Stamp:
+        """Returns what changes with each change of the settings file."""
+        return read_stamp(self.path())
 
     def changes(self, running: settings.Config, path: Path | None) -> Changes:
         """Reads the settings, and returns what changes.
@@ -75,7 +94,10 @@ class ReloadControl:
         on_report: called with the result of each reload.
         """
         self.source = source
+        self.stamp = source.stamp
+        """Of the settings file at the last reload."""
         self._running, self._apply, self._on_report = running, apply, on_report
+        self._path = source.path()
         self._lock = asyncio.Lock()
 
     async def reload(self, cause: str) -> ReloadReport:
@@ -85,7 +107,8 @@ class ReloadControl:
             cause: what triggered it, for the log.
         """
         async with self._lock:
-            path = self.source.path()
+            path = self._path = self.source.path() or self._path  # a deleted file is an error
+            self.stamp = await asyncio.to_thread(read_stamp, path)
             report = await self._reload(path)
         level = logging.WARNING if report.result == "rejected" else logging.INFO
         log.log(level, "%s: %s", cause, report.text())

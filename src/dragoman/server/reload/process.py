@@ -1,18 +1,13 @@
 """Reloads of a gateway with one process."""
 
-import logging
-import signal
 from collections.abc import Callable
-from functools import partial
 from typing import NamedTuple
 
 from dragoman.config import Config
 from dragoman.server.app import App
 from dragoman.server.reload.control import ConfigSource, ReloadControl
 from dragoman.server.reload.live import LiveConfiguration, Rebuild
-from dragoman.server.reload.triggers import Terminal, Triggers, sighup_is_ignored
-
-log = logging.getLogger("dragoman.serve")
+from dragoman.server.reload.triggers import Triggers
 
 
 class Reloadable(NamedTuple):
@@ -39,13 +34,7 @@ class ProcessReload:
         control = ReloadControl(source, config, self._live.apply, app.count_reload)
         if mode != "off":
             app.reload = control.reload
-        self._triggers = Triggers(
-            source.path,
-            mode == "watch",
-            control.reload if mode != "off" else refuse_reload,
-            ignore if sighup_is_ignored() else partial(stop, getattr(signal, "SIGHUP", 0)),
-            Terminal(),
-        )
+        self._triggers = Triggers(control, mode, stop)
         self.on_sighup = self._triggers.on_sighup
         self.run = self._triggers.run
 
@@ -56,12 +45,3 @@ class ProcessReload:
             ExceptionGroup: something could not be closed.
         """
         await self._live.close()
-
-
-async def refuse_reload(cause: str) -> None:
-    """Reports that reloads are off."""
-    log.warning('%s: the configuration was not reloaded, as server.reload is "off"', cause)
-
-
-def ignore() -> None:
-    """Does nothing when the terminal is closed, as the user wants with nohup."""

@@ -26,7 +26,8 @@ class ReloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def text(self) -> str:
         """Returns the line of the log."""
         if self.result == "rejected":
-            where = f" ({self.file}, line {self.line})" if self.line else ""
+            known = not self.line or f"line {self.line}," in self.error
+            where = "" if known else f" ({self.file}, line {self.line})"
             return f"the configuration was not reloaded, and nothing has changed: {self.error}{where}"
         waits = f"; only a restart changes {', '.join(self.need_restart)}" if self.need_restart else ""
         if self.result == "unchanged":

@@ -1,18 +1,20 @@
 """What triggers a reload without a request: SIGHUP, and a change of the settings file."""
 
 import asyncio
+import logging
 import os
 import signal
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
-from pathlib import Path
-from typing import Final, TypeAlias
+from typing import Final
 
+from dragoman.server.reload.control import ReloadControl
+
+log = logging.getLogger("dragoman.serve")
+
+_HAS_SIGHUP: Final = hasattr(signal, "SIGHUP")
 POLL_S: Final = 1.0
 """Time between two looks at the file. A change is read once two of them find the same, so not while it is written."""
-
-_Stamp: TypeAlias = tuple[int, int, int] | None
-"""What changes with each change of a file; None: there is no file."""
 
 
 class Terminal:
@@ -43,71 +45,58 @@ class Triggers:
 
     def __init__(
         self,
-        path: Callable[[], Path | None],
-        watches: bool,
-        reload: Callable[[str], Awaitable[object]],
-        on_terminal_closed: Callable[[], None],
-        terminal: Terminal,
+        control: ReloadControl,
+        mode: str,
+        stop: Callable[[int], None],
+        terminal: Terminal | None = None,
         poll_s: float = POLL_S,
     ) -> None:
-        """Args:
-        path: returns the settings file; None: there is none.
-        watches: whether a change of the file is a trigger.
-        reload: reloads the configuration; its argument is the cause, for the log.
-        on_terminal_closed: called if the terminal of the gateway was closed.
-        terminal: the terminal of the gateway.
-        poll_s: time between two looks at the file.
         """
-        self._path, self._watches, self._reload = path, watches, reload
-        self._on_terminal_closed, self._terminal, self._poll_s = on_terminal_closed, terminal, poll_s
+        Args:
+            control: reloads the configuration.
+            mode: `server.reload`.
+            stop: stops the gateway because of a signal.
+            terminal: the terminal of the gateway; None: that of this process.
+            poll_s: time between two looks at the file.
+        """
+        self._control, self._mode, self._stop, self._poll_s = control, mode, stop, poll_s
+        self._terminal = terminal or Terminal()
+        self._survives_terminal = signal.getsignal(signal.SIGHUP) == signal.SIG_IGN if _HAS_SIGHUP else True
+        """Whether the gateway was started so that it outlives its terminal, as by nohup."""
         self._hung_up = asyncio.Event()
-        self._stamp = self._latest = read_stamp(path())
+        self._latest = control.stamp
 
     def on_sighup(self) -> None:
         """Call it when SIGHUP arrives; also before `run`."""
-        if self._terminal.has_closed():
-            self._on_terminal_closed()
-        else:
+        if not self._terminal.has_closed():
             self._hung_up.set()
+        elif not self._survives_terminal:
+            self._stop(signal.SIGHUP)
 
     async def run(self) -> None:
         """Reloads at each trigger, until it is cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s if self._watches or self._terminal.is_there else None):
+                async with asyncio.timeout(self._poll_s if self._mode == "watch" or self._terminal.is_there else None):
                     await self._hung_up.wait()
             self._terminal.poll()
             if self._hung_up.is_set():
                 self._hung_up.clear()
-                self._stamp = self._latest = await self._read()
-                await self._reload("SIGHUP")
-            elif self._watches and self._has_changed(await self._read()):
-                await self._reload("the settings file has changed")
+                await self._on_reload_signal()
+            elif self._mode == "watch" and await self._has_changed():
+                await self._control.reload("the settings file has changed")
 
-    async def _read(self) -> _Stamp:
-        return await asyncio.to_thread(lambda: read_stamp(self._path()))  # the file system may be a remote one
+    async def _on_reload_signal(self) -> None:
+        if self._mode == "off":
+            log.warning('SIGHUP: the configuration was not reloaded, as server.reload is "off"')
+        else:
+            await self._control.reload("SIGHUP")
 
-    def _has_changed(self, stamp: _Stamp) -> bool:
+    async def _has_changed(self) -> bool:
         """Returns whether the file is another one than at the last reload, and no longer being written."""
+        stamp = await asyncio.to_thread(self._control.source.read_stamp)  # the file system may be a remote one
         before, self._latest = self._latest, stamp
-        if stamp == self._stamp or stamp != before or stamp is None:  # an editor may replace it in a moment
-            return False
-        self._stamp = stamp
-        return True
-
-
-def sighup_is_ignored() -> bool:
-    """Returns whether SIGHUP is ignored, as for programs that are started with nohup."""
-    return hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
-
-
-def read_stamp(path: Path | None) -> _Stamp:
-    """Returns what changes with each change of the file."""
-    try:
-        found = path.stat() if path else None
-    except OSError:
-        return None
-    return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
+        return stamp is not None and stamp == before != self._control.stamp  # an editor may replace it in a moment
 
 
 def _has_terminal() -> bool:
