@@ -13,9 +13,21 @@ from pathlib import Path
 from typing import Final
 
 PACKAGES: Final = {
-    "server": ("httptools", "jsonschema_rs", "prometheus_client", "psutil", "rich", "structlog", "uvicorn"),
+    "server": (
+        "alembic",
+        "httptools",
+        "jsonschema_rs",
+        "platformdirs",
+        "prometheus_client",
+        "psutil",
+        "rich",
+        "sqlalchemy",
+        "structlog",
+        "uvicorn",
+    ),
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "psutil", "pypdf", "pypdfium2", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
+    "postgresql": ("psycopg",),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),
     "tools": ("httpx2", "mcp", "pypdf", "trafilatura"),

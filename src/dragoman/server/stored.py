@@ -47,7 +47,7 @@ def methods(path: str) -> Sequence[str]:
     return _METHODS[match[2]] if match else ()
 
 
-def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> bytes:
+def answer_stored(store: ResponseStore, method: str, path: str, query: str, owner: str = "") -> bytes:
     """Returns the response body.
 
     Args:
@@ -55,9 +55,10 @@ def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> b
         method: The HTTP method.
         path: The path, which must be one of a stored response.
         query: The query string.
+        owner: The name of the API key, which sees only its own responses; empty: it sees all.
 
     Raises:
-        NotFoundError: the response is not stored.
+        NotFoundError: the response is not stored, or belongs to another key.
         RequestError: a query parameter is wrong.
         MethodNotAllowedError: the path does not have this method.
     """
@@ -67,7 +68,7 @@ def answer_stored(store: ResponseStore, method: str, path: str, query: str) -> b
         raise MethodNotAllowedError(path, method, methods(path))
     id, what = match[1].removeprefix("resp_"), match[2]
     params = dict(parse_qsl(query))
-    body = store.response_body(id)
+    body = store.response_body(id, owner)
     if body is None:
         message = "responses are stored for a while, unless the request has store: false"
         raise NotFoundError(f"Response with id {quote(match[1])} not found: {message}")

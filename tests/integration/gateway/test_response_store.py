@@ -124,7 +124,7 @@ def test_unknown_previous_response_is_rejected(make_store: MakeStore) -> None:
 def test_part_reference_is_replaced_by_stored_part(make_store: MakeStore) -> None:
     memory, call = make_store(), v.ToolCall("c", "f", "{}")
     store_response(memory, "1", asked("one"), v.Reasoning("hm", "sig"), call)
-    request, _, _, warnings = memory.resolve(
+    request, _, _, warnings, _ = memory.resolve(
         request_with_parts(v.PreviousResponseRef("1", 0), v.Text("x"), v.PreviousResponseRef("1", 1))
     )
     assert request.messages[1].parts == (v.Reasoning("hm", "sig"), v.Text("x"), call)
@@ -142,7 +142,7 @@ def test_part_reference_is_replaced_by_stored_part(make_store: MakeStore) -> Non
 def test_unknown_part_reference_is_dropped_with_warning(make_store: MakeStore, named: v.PreviousResponseRef) -> None:
     memory = make_store()
     store_response(memory, "1", asked("one"))
-    request, _, _, warnings = memory.resolve(request_with_parts(v.Text("x"), named))
+    request, _, _, warnings, _ = memory.resolve(request_with_parts(v.Text("x"), named))
     assert request.messages == (user("hi"), model("x"))
     assert warnings == (Notice("unknown_reference", "what $.p names is not stored here; it was dropped", "", "$.p"),)
     assert memory.resolve(request_with_parts(named)).request.messages == (user("hi"),)

@@ -15,6 +15,8 @@ from dragoman.core import messages as v
 from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownResponseError
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 from dragoman.server.app import App
 from support.processes import python_process
@@ -79,6 +81,34 @@ def test_responses_of_another_version_are_deleted(store: SqliteResponseStore, pa
     assert len(store) == 0
     store.add(store.resolve(asked("two")), reply("2"))
     assert len(store) == 1
+
+
+def test_responses_of_version_1_are_kept(store: SqliteResponseStore, path: Path) -> None:
+    store.add(store.resolve(asked("one")), reply("1"), b"body")
+    store.close()
+    with sqlite3.connect(path) as connection:
+        connection.execute("ALTER TABLE responses DROP COLUMN owner")
+        connection.execute("PRAGMA user_version = 1")
+    connection.close()
+    assert store.response_body("1") == b"body"
+    assert store.response_body("1", "alice") is None
+    store.add(store.resolve(asked("two", "1"), ""), reply("2"), b"body")
+
+
+@pytest.mark.parametrize("in_memory", [True, False])
+def test_responses_belong_to_their_key(store: SqliteResponseStore, in_memory: bool) -> None:
+    kept: ResponseStore = MemoryResponseStore() if in_memory else store
+    kept.add(kept.resolve(asked("one"), "alice"), reply("1"), b"body")
+    kept.add(kept.resolve(asked("two", "1"), "alice"), reply("2"), b"body")
+    assert texts(kept.resolve(asked("three", "2"), "alice").request) == ["one", "answer 1", "two", "answer 2", "three"]
+    assert [kept.response_body("2", owner) for owner in ("alice", "bob", "")] == [b"body", None, b"body"]
+    assert texts(kept.resolve(asked("three", "2")).request)[0] == "one", "keys without a name see all"
+    with pytest.raises(UnknownResponseError, match="not found"):
+        kept.resolve(asked("three", "2"), "bob")
+    reference = v.PreviousResponseRef("2", number=0)
+    named = v.Request("m", (v.Message("user", (v.Text("four"), reference)),), store=True)
+    assert texts(kept.resolve(named, "bob").request) == ["four"]
+    assert texts(kept.resolve(named, "alice").request) == ["four", "answer 2"]
 
 
 def test_unreadable_response_counts_as_not_stored(store: SqliteResponseStore, path: Path) -> None:
@@ -199,4 +229,4 @@ def test_gateway_keeps_responses_where_settings_say(tmp_path: Path, monkeypatch:
     )
     assert own.exists()
     for gateway in (memory, shared, persistent):
-        gateway.response_store.close()
+        gateway.storage.response_store.close()

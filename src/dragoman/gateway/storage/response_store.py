@@ -40,6 +40,8 @@ class ResolvedRequest(NamedTuple):
     input_messages: tuple[Message, ...] = ()
     """Its own messages without instructions, for responses that continue this one."""
     warnings: tuple[Notice, ...] = ()
+    owner: str = ""
+    """The name of the API key to which a response belongs; empty: to no named key."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +56,12 @@ class StoredResponse:
     body: bytes
     """The whole response, as its API has it."""
     size_bytes: int
+    owner: str = ""
+    """The name of the API key that made it; empty: none that has a name."""
+
+    def is_visible_to(self, owner: str) -> bool:
+        """Whether a key of this name may see it; keys without a name, "", see all."""
+        return owner in ("", self.owner)
 
 
 class ResponseStore(ABC):
@@ -105,8 +113,12 @@ class ResponseStore(ABC):
         """Whether resolving and storing this request belongs in a thread."""
         return self.does_io and (request.store or _continues(request))
 
-    def resolve(self, request: Request) -> ResolvedRequest:
+    def resolve(self, request: Request, owner: str = "") -> ResolvedRequest:
         """Returns the request with the conversation that it continues and the parts that it references.
+
+        Args:
+            request: The request.
+            owner: The name of its API key, for which responses of other keys are not stored; empty: it sees all.
 
         Raises:
             UnknownResponseError: The response before it is not stored, or nothing of what it references is.
@@ -114,11 +126,13 @@ class ResponseStore(ABC):
         """
         if not _continues(request):
             return ResolvedRequest(
-                request, input_messages=request.messages[request.instruction_count :] if request.store else ()
+                request,
+                input_messages=request.messages[request.instruction_count :] if request.store else (),
+                owner=owner,
             )
-        before = tuple(self._conversation(request.previous_response)) if request.previous_response else ()
+        before = tuple(self._conversation(request.previous_response, owner)) if request.previous_response else ()
         warnings: list[Notice] = []
-        filled = tuple(self._fill_references(request.messages, warnings))
+        filled = tuple(self._fill_references(request.messages, owner, warnings))
         conversation = filled[request.instruction_count :]
         messages = (*filled[: request.instruction_count], *before, *conversation)
         if not (before or conversation):
@@ -129,12 +143,13 @@ class ResponseStore(ABC):
             id,
             conversation,
             tuple(warnings),
+            owner,
         )
 
-    def response_body(self, id: str) -> bytes | None:
-        """Returns the body of a stored response; None: it is not stored."""
+    def response_body(self, id: str, owner: str = "") -> bytes | None:
+        """Returns the body of a stored response; None: it is not stored, or belongs to another key than `owner`."""
         stored = self._load(id)
-        return stored.body if stored and stored.body else None
+        return stored.body if stored and stored.body and stored.is_visible_to(owner) else None
 
     def input_messages(self, id: str) -> tuple[Message, ...] | None:
         """Returns the conversation that a stored response answered, without instructions; None: the response is not
@@ -164,10 +179,13 @@ class ResponseStore(ABC):
         if size_bytes > self._max_bytes:
             return
         parts = tuple(part if _is_complete(part) else None for part in reply.parts)
-        self._put(reply.id, StoredResponse(recalled.previous_id, recalled.input_messages, parts, body, size_bytes))
+        stored = StoredResponse(recalled.previous_id, recalled.input_messages, parts, body, size_bytes, recalled.owner)
+        self._put(reply.id, stored)
 
-    def _conversation(self, previous: PreviousResponseRef) -> Iterator[Message]:
-        for stored in reversed(self._chain(previous.reply_id)):
+    def _conversation(self, previous: PreviousResponseRef, owner: str) -> Iterator[Message]:
+        last, *before = self._chain(previous.reply_id) or [None]
+        is_visible = last is not None and last.is_visible_to(owner)  # then those before it belong to its conversation
+        for stored in reversed([last if is_visible else None, *before]):
             if stored is None:
                 message = f"answer {quote(previous.reply_id)} not found: responses are stored for a while only"
                 raise UnknownResponseError(f"{message}; send the whole conversation", previous.path)
@@ -175,12 +193,12 @@ class ResponseStore(ABC):
             if parts := tuple(part for part in stored.parts if part is not None):
                 yield Message("assistant", parts)
 
-    def _fill_references(self, messages: tuple[Message, ...], warnings: list[Notice]) -> Iterator[Message]:
+    def _fill_references(self, messages: tuple[Message, ...], owner: str, warnings: list[Notice]) -> Iterator[Message]:
         """The messages with parts in place of references; a part that is not stored is left out."""
         known: dict[str, StoredResponse | None] = {}
         for message in messages:
             filled = [
-                self._referenced_part(part, known) if isinstance(part, PreviousResponseRef) else part
+                self._referenced_part(part, owner, known) if isinstance(part, PreviousResponseRef) else part
                 for part in message.parts
             ]
             warnings += [_unknown_reference(p) for p, f in zip(message.parts, filled, strict=True) if f is None]
@@ -188,12 +206,14 @@ class ResponseStore(ABC):
             if parts or not message.parts:
                 yield msgspec.structs.replace(message, parts=parts) if parts != message.parts else message
 
-    def _referenced_part(self, named: PreviousResponseRef, known: dict[str, StoredResponse | None]) -> Part | None:
+    def _referenced_part(
+        self, named: PreviousResponseRef, owner: str, known: dict[str, StoredResponse | None]
+    ) -> Part | None:
         """`known`: responses that were looked up already, because each look-up goes through the whole conversation."""
         if named.reply_id not in known:
             known[named.reply_id] = self._load(named.reply_id)
         stored = known[named.reply_id]
-        parts = stored.parts if stored else ()
+        parts = stored.parts if stored and stored.is_visible_to(owner) else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None
 
 

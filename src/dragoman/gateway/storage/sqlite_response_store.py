@@ -24,8 +24,11 @@ from dragoman.gateway.storage.response_store import MAX_BYTES, MAX_RESPONSES, TT
 
 log = logging.getLogger("dragoman.gateway.storage.response_store")
 
-_FORMAT_VERSION: Final = 1
-"""Increase it when the tables or the stored types change: the responses of a file with another version are deleted."""
+_FORMAT_VERSION: Final = 2
+"""Increase it when the tables or the stored types change: the responses of a file of a version without an entry in
+`_UPGRADES` are deleted."""
+_UPGRADES: Final = {1: "ALTER TABLE responses ADD COLUMN owner TEXT NOT NULL DEFAULT '';"}
+"""What makes a file of an earlier version one of the current version."""
 _BUSY_TIMEOUT_S: Final = 5.0
 """How long to wait for another process; a transaction takes less than a millisecond."""
 _RETRY_AFTER_S: Final = 1.0
@@ -40,7 +43,8 @@ _TABLES: Final = """
         previous_id BLOB NOT NULL,
         size_bytes INTEGER NOT NULL,
         used_order INTEGER NOT NULL,
-        used_s REAL NOT NULL
+        used_s REAL NOT NULL,
+        owner TEXT NOT NULL DEFAULT ''
     );
     CREATE INDEX responses_by_use ON responses (used_order);
     CREATE TABLE contents (number INTEGER PRIMARY KEY, conversation BLOB NOT NULL, body BLOB NOT NULL);
@@ -55,13 +59,13 @@ _TABLES: Final = """
     END;
 """
 _CHAIN: Final = """
-    WITH RECURSIVE chain (depth, number, previous_id, size_bytes) AS (
-        SELECT 0, number, previous_id, size_bytes FROM responses WHERE id = ?
+    WITH RECURSIVE chain (depth, number, previous_id, size_bytes, owner) AS (
+        SELECT 0, number, previous_id, size_bytes, owner FROM responses WHERE id = ?
         UNION ALL
-        SELECT depth + 1, r.number, r.previous_id, r.size_bytes
+        SELECT depth + 1, r.number, r.previous_id, r.size_bytes, r.owner
         FROM chain JOIN responses AS r ON r.id = chain.previous_id
     )
-    SELECT number, previous_id, size_bytes FROM chain ORDER BY depth
+    SELECT number, previous_id, size_bytes, owner FROM chain ORDER BY depth
 """
 _OLDEST: Final = """
     SELECT number, used_s, totals.responses, totals.size_bytes
@@ -73,6 +77,7 @@ class _Row(NamedTuple):
     number: int
     previous_id: bytes
     size_bytes: int
+    owner: str
 
 
 class SqliteResponseStore(ResponseStore):
@@ -157,8 +162,9 @@ class SqliteResponseStore(ResponseStore):
             with self._transaction() as connection:
                 connection.execute("DELETE FROM responses WHERE id = ?", (_key(id),))
                 number = connection.execute(
-                    "INSERT INTO responses (id, previous_id, size_bytes, used_order, used_s) VALUES (?, ?, ?, 0, 0)",
-                    (_key(id), _key(stored.previous_id), stored.size_bytes),
+                    "INSERT INTO responses (id, previous_id, size_bytes, used_order, used_s, owner) "
+                    "VALUES (?, ?, ?, 0, 0, ?)",
+                    (_key(id), _key(stored.previous_id), stored.size_bytes, stored.owner),
                 ).lastrowid
                 connection.execute("INSERT INTO contents VALUES (?, ?, ?)", (number, conversation, stored.body))
                 self._touch(connection, id)
@@ -222,8 +228,9 @@ class SqliteResponseStore(ResponseStore):
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._survives_power_loss else 'OFF'}")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("BEGIN IMMEDIATE")
-            if connection.execute("PRAGMA user_version").fetchone() != (_FORMAT_VERSION,):
-                for statement in _statements(_TABLES):
+            (version,) = connection.execute("PRAGMA user_version").fetchone()
+            if version != _FORMAT_VERSION:
+                for statement in _statements(_UPGRADES.get(version, _TABLES)):
                     connection.execute(statement)
                 connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
             connection.execute("COMMIT")
@@ -268,7 +275,7 @@ def _stored(row: _Row, content: tuple[bytes, bytes]) -> StoredResponse | None:
     except (msgspec.DecodeError, RecursionError) as error:
         log.warning("a stored response cannot be read: %s", error)
         return None
-    return StoredResponse(_text(row.previous_id), messages, parts, body, row.size_bytes)
+    return StoredResponse(_text(row.previous_id), messages, parts, body, row.size_bytes, row.owner)
 
 
 def _key(id: str) -> bytes:

@@ -309,13 +309,13 @@ class _CapturedStore(MemoryResponseStore):
         super().__init__()
         self._captured = captured
 
-    def resolve(self, request: Request) -> ResolvedRequest:
+    def resolve(self, request: Request, owner: str = "") -> ResolvedRequest:
         """See `ResponseStore`; returns the complete request as it was then."""
         names = request.previous_response or any(
             isinstance(p, PreviousResponseRef) for m in request.messages for p in m.parts
         )
         if "1/values.json" not in self._captured.files or not names:
-            return super().resolve(request)
+            return super().resolve(request, owner)
         resolved = request_from_json(self._captured.json("1/values.json"))
         return ResolvedRequest(msgspec.structs.replace(resolved, model=request.model))
 

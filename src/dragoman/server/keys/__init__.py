@@ -1,0 +1,1 @@
+"""Named API keys: who may use which models, upstreams and tools."""
