@@ -100,6 +100,10 @@ class Metrics:
             _CONVERSION_BUCKETS_S,
         )
         self._define_counts(make)
+        self._define_reloads(make)
+        self.follow(gateway)
+
+    def _define_reloads(self, make: "_ProcessFamilies | SharedFamilies") -> None:
         self._reloads = make.counter(
             "dragoman_config_reloads_total", "Reloads of the configuration, by their result.", ("result",)
         )
@@ -110,7 +114,6 @@ class Metrics:
             "When the configuration was last reloaded, in seconds since 1970; 0: not since the start.",
             "latest",
         )
-        self.follow(gateway)
 
     def count_reload(self, result: ReloadResult) -> None:
         """Counts a reload of the configuration."""

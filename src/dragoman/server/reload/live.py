@@ -1,4 +1,4 @@
-"""Replaces the configuration of one process: builds the new one beside the old one, and closes the old one later."""
+"""Replaces the configuration of one process: builds the new one first, and closes the old one later."""
 
 import asyncio
 import logging

@@ -22,21 +22,21 @@ class Terminal:
 
     def __init__(self, is_open: Callable[[], bool] | None = None) -> None:
         self._is_open = is_open or _has_terminal
-        self.is_there = self._is_open()
+        self.exists = self._is_open()
         """Whether the process has had a terminal that was not closed."""
         self._was_missing = False
 
     def has_closed(self) -> bool:
         """Returns whether the terminal has just been closed; call it at each SIGHUP."""
-        closed = self.is_there and not self._is_open()
-        self.is_there = self.is_there and not closed
+        closed = self.exists and not self._is_open()
+        self.exists = self.exists and not closed
         return closed
 
     def poll(self) -> None:
         """Notices that the terminal was closed without a SIGHUP, as after `disown`: a later SIGHUP is a reload."""
-        missing = self.is_there and not self._is_open()
+        missing = self.exists and not self._is_open()
         if missing and self._was_missing:  # twice, as the SIGHUP may arrive in a moment
-            self.is_there = False
+            self.exists = False
         self._was_missing = missing
 
 
@@ -77,7 +77,7 @@ class Triggers:
         """Reloads at each trigger, until it is cancelled."""
         while True:
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._poll_s if self._mode == "watch" or self._terminal.is_there else None):
+                async with asyncio.timeout(self._poll_s if self._mode == "watch" or self._terminal.exists else None):
                     await self._hung_up.wait()
             self._terminal.poll()
             if self._hung_up.is_set():
