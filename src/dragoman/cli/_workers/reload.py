@@ -60,8 +60,8 @@ class WorkersReload:
         """
         self._workers, self._config = workers, config
         self._numbers = count(1)
-        self._prepared: dict[tuple[str, int], asyncio.Future[None]] = {}
-        """By the name of a worker and the number of a reload: done once the worker has prepared it."""
+        self._rounds: dict[int, _Round] = {}
+        """The reloads that workers prepare, by their numbers."""
         self._tasks: set[asyncio.Task[None]] = set()
         self._control = ReloadControl(source, config, self._apply, self._count)
         self._triggers = Triggers(self._control, config.server.reload, stop)
@@ -70,8 +70,8 @@ class WorkersReload:
     def on_frame(self, worker: Worker, frame: Sequence[Any]) -> None:
         """Handles what a worker sent about a reload."""
         match frame:
-            case ["prepared", number, error]:
-                self._on_prepared(worker, number, error)
+            case ["prepared", number, error] if number in self._rounds:
+                self._rounds[number].on_prepared(worker, error)
             case ["reload", id, cause]:
                 self._start(self._answer(worker, id, cause))
             case ["ready", *_] if worker.config != self._config:  # it started before the last reload
@@ -79,9 +79,8 @@ class WorkersReload:
 
     def on_exit(self, worker: Worker) -> None:
         """The process of a worker has ended."""
-        for name, number in list(self._prepared):
-            if name == worker.name:
-                self._on_prepared(worker, number, BackendUnavailableError(f"{name} ended while it read the settings"))
+        for each in self._rounds.values():
+            each.on_exit(worker)
 
     async def _apply(self, config: Config) -> None:
         """Puts settings in force in all workers.
@@ -89,58 +88,49 @@ class WorkersReload:
         Raises:
             DragomanError: one of them could not prepare them; nothing has changed then.
         """
-        up = [worker for worker in self._workers if worker.is_up]
-        number = await self._prepare(up, config)
+        number, ready = await self._prepare([worker for worker in self._workers if worker.is_up], config)
         self._config = config
         for worker in self._workers:
             worker.plan = replace(worker.plan, config=config)
-        self._commit(up, number, config)
+        self._commit(ready, number, config)
+        for worker in self._workers:
+            if worker.is_up and worker.config != config:  # it started meanwhile
+                self._start(self._update(worker))
 
     async def _update(self, worker: Worker) -> None:
         """Puts the settings in force in a worker that started with earlier ones."""
         config = self._config
         try:
-            number = await self._prepare([worker], config)
+            number, ready = await self._prepare([worker], config)
         except DragomanError as error:
             log.warning("%s still has the previous configuration: %s", worker.name, error)
         else:
-            self._commit([worker], number, config)
+            self._commit(ready, number, config)
 
-    async def _prepare(self, workers: Sequence[Worker], config: Config) -> int:
+    async def _prepare(self, workers: Sequence[Worker], config: Config) -> tuple[int, Sequence[Worker]]:
+        """Returns the number of this reload, and the workers that have prepared it.
+
+        Raises:
+            DragomanError: one of them could not prepare it.
+        """
         number, data = next(self._numbers), msgspec.json.encode(config)
-        loop = asyncio.get_running_loop()
-        waiting = {(worker.name, number): loop.create_future() for worker in workers}
-        self._prepared |= waiting
+        current = self._rounds[number] = _Round(workers)
         try:
             for worker in workers:
                 worker.send("prepare", number, data)
-            async with asyncio.timeout(PREPARE_S):
-                await asyncio.gather(*waiting.values())
-        except (DragomanError, TimeoutError) as error:
+            await current.wait()
+        except DragomanError:
             for worker in workers:
                 worker.send("abort", number)
-            if isinstance(error, TimeoutError):
-                raise BackendUnavailableError(f"a worker has not read the settings within {PREPARE_S:g} s") from None
             raise
         finally:
-            for key in waiting:
-                del self._prepared[key]
-        return number
+            del self._rounds[number]
+        return number, current.ready
 
     def _commit(self, workers: Sequence[Worker], number: int, config: Config) -> None:
         for worker in workers:
             worker.config = config
             worker.send("commit", number)
-
-    def _on_prepared(self, worker: Worker, number: int, error: DragomanError | None) -> None:
-        waiting = self._prepared.get((worker.name, number))
-        if waiting is None or waiting.done():
-            return
-        if error is None:
-            waiting.set_result(None)
-        else:
-            waiting.set_exception(error)
-            waiting.exception()  # if several fail, the first one is reported
 
     async def _answer(self, worker: Worker, id: int, cause: str) -> None:
         report = await self._control.reload(cause)
@@ -155,3 +145,53 @@ class WorkersReload:
         task = asyncio.ensure_future(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+
+
+class _Round:
+    """One reload, until all workers have prepared it."""
+
+    def __init__(self, workers: Sequence[Worker]) -> None:
+        self._waiting = list(workers)
+        self.ready: list[Worker] = []
+        """Workers that have prepared it, and still run."""
+        self._error: DragomanError | None = None
+        self._ended = asyncio.Event()
+        self._check()
+
+    def on_prepared(self, worker: Worker, error: DragomanError | None) -> None:
+        """A worker has prepared it, or could not."""
+        if worker in self._waiting:
+            self._waiting.remove(worker)
+            if error is None:
+                self.ready.append(worker)
+            self._error = self._error or error
+            self._check()
+
+    def on_exit(self, worker: Worker) -> None:
+        """A worker has ended; its next process starts with the settings that are then in force."""
+        for workers in (self._waiting, self.ready):
+            if worker in workers:
+                workers.remove(worker)
+                if not (self._waiting or self.ready):
+                    self._error = self._error or BackendUnavailableError(
+                        "all workers ended while they read the settings"
+                    )
+        self._check()
+
+    async def wait(self) -> None:
+        """Waits until no worker is preparing.
+
+        Raises:
+            DragomanError: a worker could not, or took too long.
+        """
+        try:
+            async with asyncio.timeout(PREPARE_S):
+                await self._ended.wait()
+        except TimeoutError:
+            raise BackendUnavailableError(f"a worker has not read the settings within {PREPARE_S:g} s") from None
+        if self._error is not None:
+            raise self._error
+
+    def _check(self) -> None:
+        if not self._waiting or self._error is not None:
+            self._ended.set()
