@@ -6,7 +6,7 @@ Frames to a worker:
     ["commit", number]  put it in force                                     ["count_reload", result]
     ["reloaded", id, report]  the result of the reload that a client of this worker has requested
 
-Frames from it: ["prepared", number, error or None], ["reload", id, cause].
+Frames from it: ["prepared", number, error or None], ["committed", number, None], ["reload", id, cause].
 """
 
 import asyncio
@@ -70,8 +70,8 @@ class WorkersReload:
     def on_frame(self, worker: Worker, frame: Sequence[Any]) -> None:
         """Handles what a worker sent about a reload."""
         match frame:
-            case ["prepared", number, error] if number in self._rounds:
-                self._rounds[number].on_prepared(worker, error)
+            case ["prepared" | "committed", number, error] if number in self._rounds:
+                self._rounds[number].on_done(worker, error)
             case ["reload", id, cause]:
                 self._start(self._answer(worker, id, cause))
             case ["ready", *_] if worker.config != self._config:  # it started before the last reload
@@ -92,7 +92,7 @@ class WorkersReload:
         self._config = config
         for worker in self._workers:
             worker.plan = replace(worker.plan, config=config)
-        self._commit(ready, number, config)
+        await self._commit(ready, number, config)
         for worker in self._workers:
             if worker.is_up and worker.config != config:  # it started meanwhile
                 self._start(self._update(worker))
@@ -105,7 +105,7 @@ class WorkersReload:
         except DragomanError as error:
             log.warning("%s still has the previous configuration: %s", worker.name, error)
         else:
-            self._commit(ready, number, config)
+            await self._commit(ready, number, config)
 
     async def _prepare(self, workers: Sequence[Worker], config: Config) -> tuple[int, Sequence[Worker]]:
         """Returns the number of this reload, and the workers that have prepared it.
@@ -127,10 +127,18 @@ class WorkersReload:
             del self._rounds[number]
         return number, current.ready
 
-    def _commit(self, workers: Sequence[Worker], number: int, config: Config) -> None:
+    async def _commit(self, workers: Sequence[Worker], number: int, config: Config) -> None:
+        """Puts in force what these workers have prepared, and waits until each has done it."""
+        current = self._rounds[number] = _Round(workers)
         for worker in workers:
             worker.config = config
             worker.send("commit", number)
+        try:
+            await current.wait()
+        except DragomanError as error:  # a worker that does not respond is replaced
+            log.warning("a worker may still have the previous configuration: %s", error)
+        finally:
+            del self._rounds[number]
 
     async def _answer(self, worker: Worker, id: int, cause: str) -> None:
         report = await self._control.reload(cause)
@@ -148,18 +156,18 @@ class WorkersReload:
 
 
 class _Round:
-    """One reload, until all workers have prepared it."""
+    """One step of a reload, until all workers have done it."""
 
     def __init__(self, workers: Sequence[Worker]) -> None:
         self._waiting = list(workers)
         self.ready: list[Worker] = []
-        """Workers that have prepared it, and still run."""
+        """Workers that have done it, and still run."""
         self._error: DragomanError | None = None
         self._ended = asyncio.Event()
         self._check()
 
-    def on_prepared(self, worker: Worker, error: DragomanError | None) -> None:
-        """A worker has prepared it, or could not."""
+    def on_done(self, worker: Worker, error: DragomanError | None) -> None:
+        """A worker has done it, or could not."""
         if worker in self._waiting:
             self._waiting.remove(worker)
             if error is None:
@@ -179,7 +187,7 @@ class _Round:
         self._check()
 
     async def wait(self) -> None:
-        """Waits until no worker is preparing.
+        """Waits until all workers have done it.
 
         Raises:
             DragomanError: a worker could not, or took too long.

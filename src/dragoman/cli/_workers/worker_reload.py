@@ -53,6 +53,7 @@ class WorkerReload:
             case ["commit", number]:
                 if number == self._prepared:
                     self._live.commit()
+                self._supervisor.send("committed", number, None)
             case ["abort", number]:
                 if number == self._prepared:
                     self._preparing = asyncio.ensure_future(self._abort(self._preparing))
