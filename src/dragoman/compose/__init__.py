@@ -21,7 +21,9 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
 from dragoman.compose.embedded_weights import get_weights
+from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.progress import Report, no_report
+from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
@@ -86,9 +88,10 @@ def build_gateway(
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
-        backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
+        backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    new_gateway = gateway_type(config.hooks)
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
 
 
 @functools.cache
@@ -133,7 +136,7 @@ def build_backends(
     get_weights: GetWeights = get_weights,
     probe: bool = True,
 ) -> list[Backend]:
-    """Returns a backend for each server of the settings, then Claude, then the embedded model.
+    """Returns a backend for each server of the settings, then those of packages, Claude, and the embedded model.
 
     This is also the order in which they are tried. Missing weights are downloaded.
 
@@ -149,7 +152,7 @@ def build_backends(
         RemoteError: the download of the weights failed.
     """
     servers = upstream_backends(config, probe=probe)
-    return [*servers, *local_backends(config, embedded, report, get_weights).values()]
+    return [*servers, *plugin_backends(config), *local_backends(config, embedded, report, get_weights).values()]
 
 
 def local_backends(
@@ -217,14 +220,15 @@ def upstream_backends(
     store = ReplyStore() if replies is None else replies
 
     def build(name: str, server: HttpConfig) -> Backend:
-        return HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=store)
+        full = with_formats(server, config.formats)
+        return HttpBackend(name, full, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=store)
 
     return [reuse.get(name) or build(name, server) for name, server in config.upstreams.items()]
 
 
 def has_upstreams(config: settings.Config) -> bool:
-    """Whether the settings name a server or enable Claude."""
-    return bool(config.upstreams) or config.claude_cli.enabled
+    """Whether the settings name a server or another backend, or enable Claude."""
+    return bool(config.upstreams or config.backends) or config.claude_cli.enabled
 
 
 def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:

@@ -13,8 +13,8 @@ def rebuild_gateway(
     """Returns a gateway with these settings.
 
     Upstream servers with equal settings are the same objects, so they keep their connections, circuit breakers and
-    probe results. The embedded model, Claude and stored responses are always those of the running gateway: their
-    settings change only with a restart.
+    probe results. Hooks, plug-ins, the embedded model, Claude and stored responses are always those of the running
+    gateway: their settings change only with a restart.
 
     Args:
         config: The settings.
@@ -36,4 +36,4 @@ def rebuild_gateway(
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
     tools = running.vendor_tools if is_same else vendor_tools(config)
     backends = [*servers, *running.backends[count:]]
-    return Gateway(backends, config.model_aliases, running.response_store, config.guard, running.seal, tools)
+    return running.successor(backends, config.model_aliases, config.guard, tools)

@@ -32,6 +32,7 @@ from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
 from dragoman.host_names import host_name
 from dragoman.mcp_client.config import McpServerConfig
+from dragoman.parsing.tag_format_config import TagFormatConfig
 
 
 def default_path() -> Path:
@@ -68,8 +69,12 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             name: _named_table("mcp", name, table, McpServerConfig, origin)
             for name, table in tables.pop("mcp", {}).items()
         }
+        formats = {
+            name: _named_table("formats", name, table, TagFormatConfig, origin)
+            for name, table in tables.pop("formats", {}).items()
+        }
         config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers
+            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers, formats=formats
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
@@ -115,10 +120,16 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
 def setting_values(config: Config) -> Iterator[tuple[str, object]]:
     """Yields every key with its value, except for `model_aliases`."""
     yield from ((key, attrgetter(key)(config)) for key, *_ in setting_docs())
-    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {"upstreams": config.upstreams, "mcp": config.mcp}
+    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {
+        "upstreams": config.upstreams,
+        "mcp": config.mcp,
+        "formats": config.formats,
+    }
     for section, tables in sections.items():
         for name, table in tables.items():
             yield from ((f"{section}.{name}.{key}", value) for key, value in msgspec.structs.asdict(table).items())
+    for name, settings in config.backends.items():
+        yield from ((f"backends.{name}.{key}", value) for key, value in settings.items())
 
 
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
@@ -159,7 +170,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp")
+_NESTED = ("upstreams", "tools", "mcp", "formats", "backends")
 """Sections that contain tables of their own."""
 
 
@@ -194,20 +205,32 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
-_NAMED: Mapping[str, type[msgspec.Struct]] = {"upstreams": HttpConfig, "mcp": McpServerConfig}
-"""Sections of tables whose names the user chooses."""
+_NAMED: Mapping[str, type[msgspec.Struct] | None] = {
+    "upstreams": HttpConfig,
+    "mcp": McpServerConfig,
+    "formats": TagFormatConfig,
+    "backends": None,
+}
+"""Sections of tables whose names the user chooses; None: the table's settings are those of another package."""
+_NAMED_TITLES: Mapping[str, tuple[str, str]] = {
+    "upstreams": ("an upstream", "url"),
+    "mcp": ("an MCP server", "url"),
+    "formats": ("a format", "opener"),
+    "backends": ("a backend", "plugin"),
+}
+"""For each of them, what a table describes, and its most important setting."""
 
 
 def _check_named_key(section: str, key: str, value: object, origin: str) -> None:
     _, name, *setting = key.split(".")
+    what, first = _NAMED_TITLES[section]
     if not setting:
-        raise ConfigError(f"expected a table, [{section}.{name}], with its url - at {key}, from {origin}")
+        raise ConfigError(f"expected a table, [{section}.{name}], with its {first} - at {key}, from {origin}")
     struct = _NAMED[section]
-    if setting[0] not in struct.__struct_fields__:
+    if struct is not None and setting[0] not in struct.__struct_fields__:
         is_table = isinstance(value, dict)
         fields = msgspec.structs.fields(struct)
         known = [f.name for f in fields if (f.default_factory is dict) is is_table]
-        what = "an upstream" if section == "upstreams" else "an MCP server"
         raise ConfigError(f"unknown setting '{key}'{hint_for_named(setting[0], known, what)} - in {origin}")
 
 

@@ -48,6 +48,10 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         if choice not in known:
             raise ConfigError(f"unknown {quote(choice)}{one_of(choice, known, 'expected ')} - at {key}")
     validate_policy(config.guard)
+    if config.formats:
+        from dragoman.config.own_formats import own_formats  # imports all formats
+
+        own_formats(config.formats)
     if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "

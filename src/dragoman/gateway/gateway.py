@@ -18,6 +18,7 @@ from dragoman.core.backend import Backend, EventStream, ExchangeContext, Passthr
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
+from dragoman.core.hooks import OnError
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
@@ -68,11 +69,14 @@ class Gateway:
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
-        seal = seal or Seal()
-        self._builder = ResponseBuilder(self.response_store, policy, seal, vendor_tools)
-        self._token_counter = TokenCounter(self._router, self.response_store, seal, vendor_tools)
+        self.seal = seal or Seal()
+        """Signs compacted conversations."""
+        self._builder = ResponseBuilder(self.response_store, policy, self.seal, vendor_tools)
+        self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_error: Sequence[OnError] = ()
+        """Called with the error of each exchange that failed."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
@@ -121,10 +125,22 @@ class Gateway:
         """Runs tools that the APIs' vendors run."""
         return self._vendor_tools
 
-    @property
-    def seal(self) -> Seal:
-        """Signs compacted conversations."""
-        return self._builder.seal
+    def successor(
+        self,
+        backends: Sequence[Backend],
+        model_aliases: Mapping[str, str | Sequence[str]],
+        policy: GuardPolicy,
+        vendor_tools: VendorToolRunner,
+    ) -> "Gateway":
+        """Returns a gateway with the same stored responses and hooks that is to replace this one.
+
+        Args:
+            backends: See `Gateway`.
+            model_aliases: See `Gateway`.
+            policy: Settings of the guard.
+            vendor_tools: Runs tools that the APIs' vendors run.
+        """
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools)
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""
@@ -205,7 +221,8 @@ class Gateway:
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
         context.attempts.begin(backend_name(backend), routed.model)
-        return response
+        spans = context.attempts.spans
+        return response if spans is None else spans.wrap_passthrough(backend, routed, response, context)
 
     def generate(
         self,

@@ -45,6 +45,20 @@ class Series(msgspec.Struct, frozen=True):
     """Name of the error, as in docs/errors.md."""
 
 
+COARSE_LABELS: Final = ("version", "dialect", "agent", "upstream", "upstream_model", "tool_mode", "format")
+"""Labels of `coarse_series`."""
+
+
+def coarse_series(series: Series) -> Series:
+    """Returns the series without the labels by which calls and times are rarely summed up.
+
+    With people, roles and finish reasons, most days have about one call of each series and kind, so the sums of a day
+    would have as many rows as the calls of that day.
+    """
+    labels = {name: getattr(series, name) for name in COARSE_LABELS}
+    return Series(**{**labels, "upstream_model": series.upstream_model or series.model})
+
+
 class CallKind(msgspec.Struct, frozen=True):
     """What many tool calls have in common, which is stored once."""
 

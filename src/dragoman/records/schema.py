@@ -5,8 +5,9 @@
     series      the labels of exchanges: model, upstream, agent, ...; one row for each combination
     call_kinds  tool, outcome and repairs of calls; one row for each combination
     day_totals, day_calls, day_times
-                sums of the exchanges of each day (UTC) by series: kept longer than the exchanges if those reach
-                `records.max_bytes`, and much faster to add up
+                sums of the exchanges of each day (UTC): kept longer than the exchanges if those reach
+                `records.max_bytes`, and much faster to add up; day_totals by series, the others by
+                `record.coarse_series`; day_times without exchanges that ended in an error
     exchange_view, call_view
                 exchanges and calls with all labels as columns, for people and other programs
 
@@ -21,7 +22,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Float,
-    ForeignKey,
     Integer,
     MetaData,
     SmallInteger,
@@ -36,6 +36,7 @@ NUMBERS_PER_S: Final = 1_024_000_000
 """`exchanges.number` in a second: microseconds, times 1024 to tell exchanges of several processes apart."""
 
 DAY_S: Final = 86_400
+NUMBERS_PER_DAY: Final = NUMBERS_PER_S * DAY_S
 
 _KEY: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite stores only a column of the type INTEGER as the number of the row."""
@@ -78,7 +79,7 @@ exchanges = Table(
     metadata,
     Column("number", _KEY, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), nullable=False),
+    Column("series_id", BigInteger, nullable=False),
     Column("session", Text),
     Column("attempts", SmallInteger, nullable=False),
     Column("failed_attempts", Text),  # JSON: [[upstream, reason], ...]
@@ -101,8 +102,8 @@ calls = Table(
     "calls",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("kind_id", BigInteger, ForeignKey("call_kinds.id"), primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), nullable=False),
+    Column("kind_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, nullable=False),
     Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -111,7 +112,7 @@ day_totals = Table(
     "day_totals",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970-01-01, UTC
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
     Column("exchanges", Integer, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("input_tokens", BigInteger, nullable=False),
@@ -127,8 +128,8 @@ day_calls = Table(
     "day_calls",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
-    Column("kind_id", BigInteger, ForeignKey("call_kinds.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind_id", BigInteger, primary_key=True, autoincrement=False),
     Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -137,7 +138,7 @@ day_times = Table(
     "day_times",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
     Column("bucket", SmallInteger, primary_key=True, autoincrement=False),  # of `record.bucket`
     Column("first", Integer, nullable=False),  # exchanges whose first_ms is in the bucket
     Column("total", Integer, nullable=False),  # exchanges whose total_ms is in the bucket

@@ -21,7 +21,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -31,7 +31,6 @@ from dragoman.core import hooks
 from dragoman.core.errors import (
     AuthError,
     DragomanError,
-    ForbiddenError,
     MethodNotAllowedError,
     NotFoundError,
     WebSocketUnsupportedError,
@@ -39,7 +38,6 @@ from dragoman.core.errors import (
 )
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
-from dragoman.host_names import parse_host_header, parse_origin_header
 from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
@@ -52,11 +50,15 @@ from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
+from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
 from dragoman.server.reload import admin
 from dragoman.server.reload.report import ReloadReport
 from dragoman.server.reload.snapshot import Snapshot
 from dragoman.wire.dialect import Dialect
+
+if TYPE_CHECKING:
+    from dragoman.tracing.exchange import Tracing
 
 _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
@@ -65,6 +67,7 @@ _POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
 _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
+_ONE_RESPONSE: Final = "/v1/responses/{id}"
 
 
 log = logging.getLogger("dragoman.server")
@@ -80,6 +83,7 @@ class App:
         on_error: Iterable[OnError] = (),
         capture: CaptureConfig = NO_CAPTURE,
         shared_dir: Path | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -87,11 +91,13 @@ class App:
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
             capture: which exchanges are written to disk.
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
+            tracing: begins the spans of requests; None: there are no traces.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
         self._on_error = tuple(on_error)
+        self._tracing = tracing
         self.snapshot = Snapshot(gateway, config, capture)
         """The configuration of requests that begin now."""
         self.reload: Callable[[str], Awaitable[ReloadReport]] | None = None
@@ -118,7 +124,7 @@ class App:
     def count_reload(self, report: ReloadReport) -> None:
         """Counts a reload of the configuration."""
         if self._metrics:
-            self._metrics.count_reload(report.result)
+            self._metrics.reloads.count(report.result)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI scope."""
@@ -149,6 +155,7 @@ class App:
         if route is not None and model:
             route = route._replace(model=model)
         posted = route if method == "POST" else None
+        span = None if self._tracing is None else self._begin_span(snapshot, scope, path, headers, record)
         if self._metrics and posted:
             self._metrics.begin()
 
@@ -160,7 +167,7 @@ class App:
 
         capture: CaptureRecorder | None = None
         try:
-            fields |= self._check_origin(snapshot, headers)
+            fields |= snapshot.check_origin(headers)
             if method != "OPTIONS" and path not in _PATHS_WITHOUT_KEY:
                 self._authenticate(snapshot, headers)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
@@ -187,10 +194,22 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(snapshot, posted, record, capture)
+            self._finish(snapshot, posted, record, capture, span)
+
+    def _begin_span(
+        self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
+    ) -> ServerSpan | None:
+        if self._tracing is None or path in _POLLED_PATHS:
+            return None
+        return ServerSpan(self._tracing, scope, self._documented_path(snapshot, path), headers, record)
 
     def _finish(
-        self, snapshot: Snapshot, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None
+        self,
+        snapshot: Snapshot,
+        posted: Route | None,
+        record: AccessRecord,
+        capture: CaptureRecorder | None,
+        span: ServerSpan | None,
     ) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
@@ -200,13 +219,15 @@ class App:
             steps.append(("counted", partial(self._metrics.finish, posted, record, snapshot.gateway)))
         if snapshot.captures and capture:
             steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
+        if span is not None:
+            steps.append(("traced", span.finish))
         for name, step in steps:
             try:
                 step()
             except Exception:
                 log.exception("bug: %s could not be %s", record.id, name)
         if record.cause is not None:
-            hooks.call_hooks(self._on_error, record.cause, record.id)
+            hooks.call_hooks((*self._on_error, *snapshot.gateway.on_error), record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -232,8 +253,16 @@ class App:
             return snapshot.gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
+    def _documented_path(self, snapshot: Snapshot, path: str) -> str:
+        """Returns the path as documented, such as `/v1/models/{id}`; empty: nothing is served there."""
+        if not self._is_served(snapshot, path):
+            return ""
+        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP):
+            return path
+        return _ONE_RESPONSE if stored.is_served(path) else _ONE_MODEL
+
     def _not_found(self, method: str, path: str) -> NotFoundError:
-        gets = (*self._gets, _MODELS, _ONE_MODEL, "/v1/responses/{id}")
+        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE)
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 
@@ -271,24 +300,6 @@ class App:
         if path in self._by_path or path == admin.PATH:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
-
-    def _check_origin(self, snapshot: Snapshot, headers: Mapping[str, str]) -> dict[str, str]:
-        """Refuses an unknown Host or Origin, as of a web page in the user's browser.
-
-        Returns: the headers that let an allowed page read the response.
-        Raises: ForbiddenError: the host or the origin is not allowed.
-        """
-        self._check_name(snapshot, "host", headers.get("host", ""), parse_host_header)
-        if "origin" not in headers:
-            return {}
-        self._check_name(snapshot, "origin", headers["origin"], parse_origin_header)
-        requested = headers.get("access-control-request-headers", "*")
-        return {
-            "access-control-allow-origin": headers["origin"],
-            "access-control-allow-headers": requested,
-            "access-control-expose-headers": "*",
-            "vary": "origin",
-        }
 
     def _is_known(self, snapshot: Snapshot, headers: Mapping[str, str]) -> bool:
         """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
@@ -328,15 +339,6 @@ class App:
     async def _counted(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         assert self._metrics is not None
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
-
-    def _check_name(self, snapshot: Snapshot, header: str, value: str, read: Callable[[str], str]) -> None:
-        """
-        Raises: ForbiddenError: the host name that `read` finds in the value of the header is not allowed.
-        """
-        name = read(value)
-        if name not in snapshot.hosts and "*" not in snapshot.hosts:
-            advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
-            raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
 
     async def _ready(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         states = snapshot.gateway.health()

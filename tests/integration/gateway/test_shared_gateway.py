@@ -29,7 +29,7 @@ SEALING = textwrap.dedent("""
     print("ready", flush=True)
     sys.stdin.readline()
     gateway = compose.build_gateway(Config(), embedded=False, shared_dir=Path(sys.argv[1]))
-    print(gateway._seal.seal("a summary"), flush=True)
+    print(gateway.seal.seal("a summary"), flush=True)
 """)
 
 

@@ -22,7 +22,7 @@ from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.reload.live import Rebuild
-from dragoman.server.run import Server, Shutdown, new_server, runner, serve
+from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
 
 log = logging.getLogger("dragoman.serve")
 
@@ -62,10 +62,10 @@ def run_worker(
     Raises:
         DragomanError: a backend did not start.
     """
-    app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir)
-    server = new_server(app, config.server)
     own = number % len(sockets)
-    with contextlib.ExitStack() as opened, runner() as r:
+    with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
+        app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir, tracing=tracing)
+        server = new_server(app, config.server)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))
         reload = WorkerReload(app, config, rebuild, supervised)

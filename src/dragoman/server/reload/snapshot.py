@@ -1,10 +1,11 @@
 """One configuration in force. Each request reads it once, at its beginning, and uses it to its end."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.core.errors import ForbiddenError, quote
 from dragoman.gateway.gateway import Gateway
-from dragoman.host_names import LOOPBACK, host_name
+from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
 from dragoman.server.capture.store import CaptureStore
 
 
@@ -49,3 +50,30 @@ class Snapshot:
         self._on_idle = callback
         if not self._exchanges:
             callback()
+
+    def check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:
+        """Refuses an unknown Host or Origin, as of a web page in the user's browser.
+
+        Returns: the headers that let an allowed page read the response.
+        Raises: ForbiddenError: the host or the origin is not allowed.
+        """
+        self._check_name("host", headers.get("host", ""), parse_host_header)
+        if "origin" not in headers:
+            return {}
+        self._check_name("origin", headers["origin"], parse_origin_header)
+        requested = headers.get("access-control-request-headers", "*")
+        return {
+            "access-control-allow-origin": headers["origin"],
+            "access-control-allow-headers": requested,
+            "access-control-expose-headers": "*",
+            "vary": "origin",
+        }
+
+    def _check_name(self, header: str, value: str, read: Callable[[str], str]) -> None:
+        """
+        Raises: ForbiddenError: the host name that `read` finds in the value of the header is not allowed.
+        """
+        name = read(value)
+        if name not in self.hosts and "*" not in self.hosts:
+            advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
+            raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
