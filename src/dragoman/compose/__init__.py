@@ -20,6 +20,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
+from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.progress import Report, no_report
@@ -33,6 +34,7 @@ from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
+from dragoman.prices.price_book import PriceBook
 from dragoman.tool_executors.registry import build_executors
 
 if TYPE_CHECKING:
@@ -90,8 +92,9 @@ def build_gateway(
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
+    prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
-    return new_gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config, prices), prices)
 
 
 @functools.cache
@@ -100,8 +103,8 @@ def shared_state(shared_dir: Path) -> SharedState:
     return SharedState(shared_dir)
 
 
-def vendor_tools(config: settings.Config) -> VendorToolRunner:
-    """Returns what runs the tools that the settings name.
+def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:
+    """Returns what runs the tools that the settings name, with the prices of models for the limit of the cost.
 
     Raises:
         ConfigError: A setting is missing or wrong.
@@ -125,6 +128,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tuple(servers.secret_values()),
         close,
         endpoint,
+        prices,
     )
 
 

@@ -1,8 +1,10 @@
 """Builds a gateway from changed settings, with the parts of a running gateway whose settings have not changed."""
 
+from dataclasses import replace
 from pathlib import Path
 
 from dragoman.compose import shared_state, upstream_backends, vendor_tools
+from dragoman.compose.costs import price_book
 from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
 
@@ -33,7 +35,13 @@ def rebuild_gateway(
     replies = next((each.reply_store for each in started.values() if isinstance(each, HttpBackend)), None)
     shared = shared_state(shared_dir) if shared_dir else None
     servers = upstream_backends(config, probe=True, shared=shared, reuse=same, replies=replies)
+    prices = running.prices if _priced(config) == _priced(running_config) else price_book(config)
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
-    tools = running.vendor_tools if is_same else vendor_tools(config)
+    tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
     backends = [*servers, *running.backends[count:]]
-    return running.successor(backends, config.model_aliases, config.guard, tools)
+    return running.successor(backends, config.model_aliases, config.guard, tools, prices)
+
+
+def _priced(config: Config) -> object:
+    """Returns the settings that prices depend on."""
+    return config.prices, config.limits, {name: upstream.url for name, upstream in config.upstreams.items()}

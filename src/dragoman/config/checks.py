@@ -8,6 +8,7 @@ from dragoman.config.server import CAPTURE_FILTERS, KEY_CHARS, RELOAD_MODES, Ser
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
+from dragoman.prices.config import check_prices
 
 
 def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[str, str]) -> None:
@@ -48,6 +49,7 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         if choice not in known:
             raise ConfigError(f"unknown {quote(choice)}{one_of(choice, known, 'expected ')} - at {key}")
     validate_policy(config.guard)
+    check_prices(config.prices)
     if config.formats:
         from dragoman.config.own_formats import own_formats  # imports all formats
 

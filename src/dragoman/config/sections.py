@@ -14,8 +14,10 @@ from dragoman.gateway.hooks.config import HooksConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.parsing.tag_format_config import TagFormatConfig
+from dragoman.prices.config import PriceConfig
 from dragoman.schema.setting import setting
 from dragoman.tool_executors.config import ToolsConfig
+from dragoman.usage_limits.config import LimitsConfig
 
 
 class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -30,6 +32,11 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
+    limits: LimitsConfig = LimitsConfig()
+    prices: Annotated[
+        dict[str, PriceConfig],
+        setting("Prices of models, each a table named by a pattern of `MODEL` or `UPSTREAM/MODEL`."),
+    ] = {}
     hooks: HooksConfig = HooksConfig()
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
     formats: Annotated[dict[str, TagFormatConfig], setting("Formats of tool calls, each a table of its own.")] = {}

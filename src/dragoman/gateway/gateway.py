@@ -35,6 +35,7 @@ from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
+from dragoman.prices.price_book import PriceBook
 from dragoman.wire.history import repair_history
 
 log = logging.getLogger("dragoman.gateway.gateway")
@@ -54,6 +55,7 @@ class Gateway:
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
+        prices: PriceBook | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -63,7 +65,9 @@ class Gateway:
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
+        prices: Prices of the models; None: no price is known.
         """
+        self.prices = prices
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {})
         self.response_store = MemoryResponseStore() if response_store is None else response_store
@@ -80,6 +84,8 @@ class Gateway:
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
+        if self.prices is not None:
+            self.prices.preload()
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()
@@ -95,8 +101,10 @@ class Gateway:
             DragomanError: A backend did not start, or an alias names an unknown model.
         """
         await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
-        if self._vendor_tools is not running.vendor_tools:
+        if self._vendor_tools.executors is not running.vendor_tools.executors:
             await self._vendor_tools.start()
+        if self.prices is not None and self.prices is not running.prices:
+            self.prices.preload()
         self._router.check_aliases()
 
     async def close(self, running: Collection["Gateway"] = ()) -> None:
@@ -107,7 +115,7 @@ class Gateway:
         """
         used = {backend for each in running for backend in each.backends}
         closers = [backend.close for backend in self._backends if backend not in used]
-        if all(each.vendor_tools is not self._vendor_tools for each in running):
+        if all(each.vendor_tools.executors is not self._vendor_tools.executors for each in running):
             closers.append(self._vendor_tools.close)
         try:
             await close_all(*closers)
@@ -131,6 +139,7 @@ class Gateway:
         model_aliases: Mapping[str, str | Sequence[str]],
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
+        prices: PriceBook | None,
     ) -> "Gateway":
         """Returns a gateway with the same stored responses and hooks that is to replace this one.
 
@@ -139,8 +148,9 @@ class Gateway:
             model_aliases: See `Gateway`.
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
+            prices: Prices of the models; None: no price is known.
         """
-        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools)
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
 
     def models(self) -> list[ServedModel]:
         """Returns all models that can be requested, each name once: the models' own names, then aliases."""

@@ -150,6 +150,7 @@ class App:
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
         record.trace = trace_context.read(headers)
+        record.prices = gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:

@@ -24,6 +24,7 @@ from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.guard.veto_guard import VetoGuard
+from dragoman.prices.price_book import PriceBook
 
 
 class HookedGateway(Gateway):
@@ -49,6 +50,7 @@ class HookedGateway(Gateway):
         model_aliases: Mapping[str, str | Sequence[str]],
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
+        prices: PriceBook | None,
     ) -> Gateway:
         """Returns a gateway with the same stored responses and hooks; see `Gateway.successor`.
 
@@ -57,8 +59,9 @@ class HookedGateway(Gateway):
             model_aliases: See `Gateway`.
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
+            prices: Prices of the models; None: no price is known.
         """
-        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools)
+        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
         return HookedGateway(self._hooks, *parts)
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
