@@ -22,6 +22,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive, Scope, Send
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.reload.process import ProcessReload, Reloadable
 from dragoman.server.warm_up import warm_up
@@ -62,6 +63,7 @@ def run(
     app: Asgi | None = None,
     print_status: Callable[[str], None] = lambda text: None,
     capture: CaptureConfig = NO_CAPTURE,
+    keys: KeyRing | None = None,
     reloadable: Reloadable | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
@@ -73,6 +75,7 @@ def run(
         app: an ASGI application of your own around the gateway's.
         print_status: receives what the shutdown waits for.
         capture: which exchanges are written to disk.
+        keys: the API keys; None: those of `config`.
         reloadable: what a reload of the configuration needs; None: it cannot be reloaded.
 
     Raises:
@@ -80,7 +83,7 @@ def run(
         DragomanError: a backend did not start.
     """
     with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
-        own = App(gateway, config, capture=capture, tracing=tracing) if app is None else None
+        own = App(gateway, config, capture=capture, keys=keys, tracing=tracing) if app is None else None
         server = new_server(own or cast(Asgi, app), config)
         shutdown = Shutdown(server, print_status)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None

@@ -21,6 +21,7 @@ from dragoman.cli._workers.worker_reload import WorkerReload
 from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.reload.live import Rebuild
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
 
@@ -46,6 +47,7 @@ def run_worker(
     supervised: Supervised,
     report: Callable[[str], None],
     shared_dir: Path,
+    keys: KeyRing,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -58,13 +60,14 @@ def run_worker(
         supervised: the connection to the supervisor.
         report: receives lines for the user.
         shared_dir: the private folder of all workers.
+        keys: the API keys.
 
     Raises:
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
-        app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir, tracing=tracing)
+        app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir, keys=keys, tracing=tracing)
         server = new_server(app, config.server)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))

@@ -9,6 +9,7 @@ from typing import Final, TypeAlias
 from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.reload.snapshot import Snapshot
 
 log = logging.getLogger("dragoman.server")
@@ -56,7 +57,7 @@ class LiveConfiguration:
         gateway = await asyncio.to_thread(self._rebuild, config, running, self._config)
         try:
             await gateway.start_next_to(running)
-            snapshot = await asyncio.to_thread(Snapshot, gateway, config.server, config.capture)
+            snapshot = await asyncio.to_thread(_snapshot, gateway, config)
         except BaseException:
             await self._close(gateway)
             raise
@@ -111,3 +112,8 @@ class LiveConfiguration:
             await gateway.close(used)
         except ExceptionGroup:
             log.exception("bug: not everything of the previous configuration could be closed")
+
+
+def _snapshot(gateway: Gateway, config: Config) -> Snapshot:
+    """Returns the configuration of these settings; reads the keys file."""
+    return Snapshot(gateway, config.server, config.capture, KeyRing.from_config(config))

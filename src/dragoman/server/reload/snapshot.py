@@ -7,26 +7,35 @@ from dragoman.core.errors import ForbiddenError, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
 from dragoman.server.capture.store import CaptureStore
+from dragoman.server.keys.ring import KeyRing
 
 
 class Snapshot:
     """What a reload of the configuration may replace. Only the number of exchanges changes in it."""
 
-    __slots__ = ("__weakref__", "_exchanges", "_on_idle", "captures", "config", "gateway", "hosts")
+    __slots__ = ("__weakref__", "_exchanges", "_on_idle", "captures", "config", "gateway", "hosts", "keys")
 
-    def __init__(self, gateway: Gateway, config: ServerConfig, capture: CaptureConfig = NO_CAPTURE) -> None:
+    def __init__(
+        self,
+        gateway: Gateway,
+        config: ServerConfig,
+        capture: CaptureConfig = NO_CAPTURE,
+        keys: KeyRing | None = None,
+    ) -> None:
         """Args:
             gateway: answers the requests.
             config: the settings of the server.
             capture: which exchanges are written to disk.
+            keys: the API keys; None: those of `config`.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
         self.gateway, self.config = gateway, config
+        self.keys = KeyRing({}, config.api_keys) if keys is None else keys
         self.hosts = frozenset(host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)) - {""}
         """Host names that requests may be for."""
-        self.captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
+        self.captures = CaptureStore(capture, gateway, self.keys.plain_secrets()) if capture.dir else None
         self._exchanges = 0
         self._on_idle: Callable[[], None] | None = None
 
