@@ -27,6 +27,7 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
+from dragoman.config.routes import take_routes
 from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -52,6 +53,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
     """
     tables = _read(path)
+    routes = take_routes(tables, str(path))
     origin = {key: str(path) for key, _ in _entries(tables)}
     _check_keys(tables, origin)
     _check_variables(environ)
@@ -69,7 +71,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             for name, table in tables.pop("mcp", {}).items()
         }
         config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers
+            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers, routes=routes
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None

@@ -16,6 +16,8 @@ class ClientFacts(msgspec.Struct, frozen=True):
     """Which part of the agent asks: `main`, `subagent`, `title`, `compaction` or `background`; empty for an SDK."""
     session: str = ""
     """The agent's own id of the conversation, at most 128 characters."""
+    exchange: str = ""
+    """The gateway's id of this request and its response."""
 
 
 ANONYMOUS: Final = ClientFacts()
