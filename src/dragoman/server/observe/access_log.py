@@ -160,9 +160,18 @@ class AccessRecord:
         """Seconds since the request arrived."""
         return time.monotonic() - self._began_s
 
+    @property
+    def overhead_s(self) -> float | None:
+        """Seconds of the gateway itself until the first event: without waiting for servers; None: not known."""
+        waited_s = self.attempts.waited_s
+        return None if waited_s is None or self.first_s is None else max(0.0, self.first_s - waited_s)
+
     def timing(self) -> dict[str, str]:
-        """Returns the header `server-timing`: milliseconds of conversion, and in total so far."""
-        return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
+        """Returns the header `server-timing`, in milliseconds: conversion, total so far, and the gateway itself."""
+        times = f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"
+        if (overhead_s := self.overhead_s) is not None:
+            times = f"{times}, overhead;dur={overhead_s * 1000:.2f}"
+        return {"server-timing": times}
 
     def attempt_headers(self) -> dict[str, str]:
         """Returns the headers that tell which backend answers; empty while none was asked."""
