@@ -23,6 +23,7 @@ from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
@@ -81,7 +82,8 @@ def build_gateway(
         servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
         backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    rules = Routes(config.routes) if config.routes else None
+    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config), rules)
 
 
 def vendor_tools(config: settings.Config) -> VendorToolRunner:

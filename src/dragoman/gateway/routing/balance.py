@@ -14,7 +14,8 @@ from typing import Final
 
 from dragoman.core.messages import SYSTEM_ROLES, Request, Text
 
-_HASH_BITS: Final = 64
+_HASH_BYTES: Final = 8
+_HASHES: Final = float(2 ** (8 * _HASH_BYTES))
 _PREFIX_CHARS: Final = 1000
 
 
@@ -66,5 +67,5 @@ def _distance(uniform: float, weight: float) -> float:
 
 def _hash(session: str, name: str) -> float:
     """Returns a number above 0, up to 1."""
-    digest = blake2b(f"{session}\0{name}".encode("utf-8", "surrogatepass"), digest_size=_HASH_BITS // 8).digest()
-    return (int.from_bytes(digest) + 1) / 2**_HASH_BITS
+    digest = blake2b(f"{session}\0{name}".encode("utf-8", "surrogatepass"), digest_size=_HASH_BYTES).digest()
+    return float(int.from_bytes(digest) + 1) / _HASHES

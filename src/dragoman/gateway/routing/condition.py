@@ -101,7 +101,9 @@ def _names(config: RouteConfig) -> Iterator[Condition]:
 
 def _name(name: str, patterns: Patterns, value: Callable[[RoutedRequest], str]) -> Iterator[Condition]:
     if matches := _matcher(patterns):
-        yield Condition(name, _text(patterns), lambda asked: matches(value(asked)), lambda asked: value(asked) or "unknown")
+        yield Condition(
+            name, _text(patterns), lambda asked: matches(value(asked)), lambda asked: value(asked) or "unknown"
+        )
 
 
 def _contents(config: RouteConfig) -> Iterator[Condition]:
@@ -131,7 +133,7 @@ def _sizes(config: RouteConfig) -> Iterator[Condition]:
 def _times(config: RouteConfig, where: str) -> Iterator[Condition]:
     if not config.time:
         if config.zone:
-            raise ConfigError(f"expected a time with the zone, such as \"22:00-06:00\", got none - at {where}.time")
+            raise ConfigError(f'expected a time with the zone, such as "22:00-06:00", got none - at {where}.time')
         return
     spans = [_span(text, where) for text in as_patterns(config.time)]
     zone = _zone(config.zone, where)
@@ -174,9 +176,7 @@ def _matcher(patterns: Patterns) -> Callable[[str], bool] | None:
 
 
 def _flag(name: str, expected: bool, value: Callable[[RoutedRequest], bool]) -> Condition:
-    return Condition(
-        name, _yes(expected), lambda asked: value(asked) is expected, lambda asked: _yes(value(asked))
-    )
+    return Condition(name, _yes(expected), lambda asked: value(asked) is expected, lambda asked: _yes(value(asked)))
 
 
 def _yes(value: bool) -> str:

@@ -8,9 +8,9 @@ A decision is remembered for its exchange, as a request is routed more than once
 
 import random
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import datetime, tzinfo
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import ConfigError, one_of, quote
@@ -22,7 +22,7 @@ from dragoman.gateway.routing.config import BALANCES, RouteConfig
 _REMEMBERED: Final = 1024
 """Number of exchanges whose decision is remembered."""
 
-Load = Callable[[str], float]
+Load: TypeAlias = Callable[[str], float]
 """Returns the number of active requests of the upstream that serves the model of this name."""
 
 
@@ -33,13 +33,12 @@ class RouteRule(NamedTuple):
     conditions: tuple[Condition, ...]
     config: RouteConfig
     balance: str
+    where: str
+    """The key of its table."""
 
     def matches(self, asked: RoutedRequest) -> bool:
         """Returns whether all conditions hold."""
-        for condition in self.conditions:
-            if not condition.holds(asked):
-                return False
-        return True
+        return all(condition.holds(asked) for condition in self.conditions)
 
 
 class RouteDecision(NamedTuple):
@@ -72,7 +71,9 @@ class Routes:
         self.rules = tuple(_compile(config, number) for number, config in enumerate(configs, 1))
         self._decided: OrderedDict[str, RouteDecision | None] = OrderedDict()
 
-    def decide(self, request: Request, client: ClientFacts = ANONYMOUS, load: Load = lambda name: 0) -> RouteDecision | None:
+    def decide(
+        self, request: Request, client: ClientFacts = ANONYMOUS, load: Load = lambda name: 0
+    ) -> RouteDecision | None:
         """Returns the first route whose conditions hold, with its models in order; None: there is none.
 
         Args:
@@ -89,6 +90,13 @@ class Routes:
             if len(self._decided) > _REMEMBERED:
                 self._decided.popitem(last=False)
         return self._decided[client.exchange]
+
+    def targets(self) -> Iterator[tuple[str, str]]:
+        """Yields each model or alias that a route names, with the key of its setting."""
+        for rule in self.rules:
+            yield from ((name, f"{rule.where}.use") for name in rule.config.weights())
+            if rule.config.describe_images:
+                yield rule.config.describe_images, f"{rule.where}.describe_images"
 
     def asked(self, request: Request, client: ClientFacts) -> RoutedRequest:
         """Returns the request as the conditions see it."""
@@ -132,4 +140,4 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
             f"expected at least min_tokens, {config.min_tokens}, got {config.max_tokens} - at {where}.max_tokens"
         )
     used = config.balance or ("weighted" if isinstance(config.use, dict) else "order")
-    return RouteRule(name, conditions_of(config, where), config, used)
+    return RouteRule(name, conditions_of(config, where), config, used, where)
