@@ -102,7 +102,10 @@ def _names(config: RouteConfig) -> Iterator[Condition]:
 def _name(name: str, patterns: Patterns, value: Callable[[RoutedRequest], str]) -> Iterator[Condition]:
     if matches := _matcher(patterns):
         yield Condition(
-            name, _text(patterns), lambda asked: matches(value(asked)), lambda asked: value(asked) or "unknown"
+            name,
+            _text(patterns),
+            lambda asked: bool(known := value(asked)) and matches(known),
+            lambda asked: value(asked) or "unknown",
         )
 
 

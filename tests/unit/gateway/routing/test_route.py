@@ -47,6 +47,7 @@ CLIENT = ClientFacts("alice", "claude-code", "background", "s1")
         ({"role": "main"}, request(), False),
         ({"key": "al*"}, request(), True),
         ({"key": "bob"}, request(), False),
+        ({"key": "*"}, request(), True),
         ({"model": "*HAIKU*"}, request(model="claude-haiku-4-5"), True),
         ({"model": "gpt-*"}, request(model="claude-haiku-4-5"), False),
         ({"model": "m"}, request(model="claude-m", dialect="anthropic_messages"), True),
