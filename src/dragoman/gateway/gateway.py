@@ -18,6 +18,7 @@ from dragoman.core.backend import Backend, EventStream, ExchangeContext, Passthr
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
+from dragoman.core.hooks import OnError
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
@@ -35,6 +36,7 @@ from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
+from dragoman.prices.price_book import PriceBook
 from dragoman.wire.history import repair_history
 
 log = logging.getLogger("dragoman.gateway.gateway")
@@ -54,6 +56,7 @@ class Gateway:
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
+        prices: PriceBook | None = None,
         rules: Routes | None = None,
     ) -> None:
         """Args:
@@ -64,8 +67,10 @@ class Gateway:
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
+        prices: Prices of the models; None: no price is known.
         rules: Rules that select models; None: the client's choice applies.
         """
+        self.prices = prices
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {}, rules)
         self.response_store = MemoryResponseStore() if response_store is None else response_store
@@ -77,9 +82,13 @@ class Gateway:
         self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_error: Sequence[OnError] = ()
+        """Called with the error of each exchange that failed."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
+        if self.prices is not None:
+            self.prices.preload()
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()
@@ -92,9 +101,9 @@ class Gateway:
         finally:
             self.response_store.close()
 
-    def models(self) -> list[ServedModel]:
-        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
-        return self._router.models()
+    def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
+        """See `Router.models`."""
+        return self._router.models(client)
 
     async def refresh_local_models(self) -> None:
         """Updates the lists of models that are files of this machine."""
@@ -159,14 +168,15 @@ class Gateway:
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
         backend, routed = routes[0]
-        if offers_tools(self._vendor_tools.executors, request.model, routed.model):
+        vendor_tools = self._vendor_tools.for_client(context.client)
+        if offers_tools(vendor_tools.executors, request.model, routed.model):
             return None
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or has_part(routed.messages, PreviousResponseRef) or repair_history(routed.messages)[1]:
             return None
         if client_run_tools.with_functions(request, routes[0])[0] is not request:
             return None
-        if self._vendor_tools.plan(request, routes[0]) is not None:
+        if vendor_tools.plan(request, routes[0]) is not None:
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
