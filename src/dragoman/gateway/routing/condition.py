@@ -87,15 +87,15 @@ def has_images(request: Request) -> bool:
 
 
 def _names(config: RouteConfig) -> Iterator[Condition]:
-    yield from _name("agent", config.agent, lambda asked: asked.client.agent)
-    yield from _name("role", config.role, lambda asked: asked.client.role)
-    yield from _name("key", config.key, lambda asked: asked.client.key)
+    yield from _name("agent", config.agent, lambda call: call.client.agent)
+    yield from _name("role", config.role, lambda call: call.client.role)
+    yield from _name("key", config.key, lambda call: call.client.key)
     if matches := _matcher(config.model):
         yield Condition(
             "model",
             _text(config.model),
-            lambda asked: any(map(matches, asked.models)),
-            lambda asked: quote(asked.request.model),
+            lambda call: any(map(matches, call.models)),
+            lambda call: quote(call.request.model),
         )
 
 
@@ -104,33 +104,33 @@ def _name(name: str, patterns: Patterns, value: Callable[[RoutedRequest], str]) 
         yield Condition(
             name,
             _text(patterns),
-            lambda asked: bool(known := value(asked)) and matches(known),
-            lambda asked: value(asked) or "unknown",
+            lambda call: bool(known := value(call)) and matches(known),
+            lambda call: value(call) or "unknown",
         )
 
 
 def _contents(config: RouteConfig) -> Iterator[Condition]:
     if config.reply_schema is not None:
-        yield _flag("reply_schema", config.reply_schema, lambda asked: bool(asked.request.response_schema))
+        yield _flag("reply_schema", config.reply_schema, lambda call: bool(call.request.response_schema))
     if isinstance(config.tools, bool):
-        yield _flag("tools", config.tools, lambda asked: bool(asked.request.tools))
+        yield _flag("tools", config.tools, lambda call: bool(call.request.tools))
     elif config.tools is not None and (matches := _matcher(config.tools)):
         yield Condition(
             "tools",
             _text(config.tools),
-            lambda asked: any(matches(tool.name) for tool in asked.request.tools),
-            lambda asked: _some([tool.name for tool in asked.request.tools]),
+            lambda call: any(matches(tool.name) for tool in call.request.tools),
+            lambda call: _some([tool.name for tool in call.request.tools]),
         )
     if config.images is not None:
-        yield _flag("images", config.images, lambda asked: asked.has_images)
+        yield _flag("images", config.images, lambda call: call.has_images)
 
 
 def _sizes(config: RouteConfig) -> Iterator[Condition]:
     least, most = config.min_tokens, config.max_tokens
     if least:
-        yield Condition("min_tokens", str(least), lambda asked: asked.tokens >= least, lambda asked: str(asked.tokens))
+        yield Condition("min_tokens", str(least), lambda call: call.tokens >= least, lambda call: str(call.tokens))
     if most:
-        yield Condition("max_tokens", str(most), lambda asked: asked.tokens <= most, lambda asked: str(asked.tokens))
+        yield Condition("max_tokens", str(most), lambda call: call.tokens <= most, lambda call: str(call.tokens))
 
 
 def _times(config: RouteConfig, where: str) -> Iterator[Condition]:
@@ -143,8 +143,8 @@ def _times(config: RouteConfig, where: str) -> Iterator[Condition]:
     yield Condition(
         "time",
         _text(config.time),
-        lambda asked: any((asked.minute(zone) - begin) % _DAY_MINUTES < length for begin, length in spans),
-        lambda asked: "{:02}:{:02}".format(*divmod(asked.minute(zone), 60)),
+        lambda call: any((call.minute(zone) - begin) % _DAY_MINUTES < length for begin, length in spans),
+        lambda call: "{:02}:{:02}".format(*divmod(call.minute(zone), 60)),
     )
 
 
@@ -179,7 +179,7 @@ def _matcher(patterns: Patterns) -> Callable[[str], bool] | None:
 
 
 def _flag(name: str, expected: bool, value: Callable[[RoutedRequest], bool]) -> Condition:
-    return Condition(name, _yes(expected), lambda asked: value(asked) is expected, lambda asked: _yes(value(asked)))
+    return Condition(name, _yes(expected), lambda call: value(call) is expected, lambda call: _yes(value(call)))
 
 
 def _yes(value: bool) -> str:
@@ -192,6 +192,6 @@ def _text(patterns: Patterns) -> str:
 
 def _some(names: list[str]) -> str:
     """Returns a few of the names."""
-    shown = [quote(name) for name in names[:_SHOWN_TOOLS]]
-    more = [f"{len(names) - len(shown)} more"] if len(names) > len(shown) else []
-    return ", ".join([*shown, *more]) or "none"
+    first = [quote(name) for name in names[:_SHOWN_TOOLS]]
+    more = [f"{len(names) - len(first)} more"] if len(names) > len(first) else []
+    return ", ".join([*first, *more]) or "none"

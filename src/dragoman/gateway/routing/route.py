@@ -36,9 +36,9 @@ class RouteRule(NamedTuple):
     where: str
     """The key of its table."""
 
-    def matches(self, asked: RoutedRequest) -> bool:
+    def matches(self, call: RoutedRequest) -> bool:
         """Returns whether all conditions hold."""
-        return all(condition.holds(asked) for condition in self.conditions)
+        return all(condition.holds(call) for condition in self.conditions)
 
 
 class RouteDecision(NamedTuple):
@@ -98,14 +98,14 @@ class Routes:
             if rule.config.describe_images:
                 yield rule.config.describe_images, f"{rule.where}.describe_images"
 
-    def asked(self, request: Request, client: ClientFacts) -> RoutedRequest:
+    def routed_request(self, request: Request, client: ClientFacts) -> RoutedRequest:
         """Returns the request as the conditions see it."""
         return RoutedRequest(request, client, self._now)
 
     def _decide(self, request: Request, client: ClientFacts, load: Load) -> RouteDecision | None:
-        asked = self.asked(request, client)
+        call = self.routed_request(request, client)
         for rule in self.rules:
-            if rule.matches(asked):
+            if rule.matches(call):
                 return RouteDecision(rule, tuple(self._ordered(rule, request, client, load)))
         return None
 
