@@ -8,9 +8,11 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.chat import ChatConfig
+from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.hooks.config import HooksConfig
+from dragoman.gateway.routing.config import RouteConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.parsing.tag_format_config import TagFormatConfig
@@ -39,6 +41,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     hooks: HooksConfig = HooksConfig()
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
+    keys: Annotated[dict[str, KeyConfig], setting("API keys of clients, each a table of its own (docs/keys.md).")] = {}
     formats: Annotated[dict[str, TagFormatConfig], setting("Formats of tool calls, each a table of its own.")] = {}
     backends: Annotated[
         dict[str, dict[str, Any]], setting("Backends of installed packages, each a table of its own.")
@@ -47,3 +50,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str | tuple[str, ...]],
         setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
     ] = {}
+    routes: Annotated[
+        tuple[RouteConfig, ...], setting("Rules that select models; the first whose conditions all hold applies.")
+    ] = ()
