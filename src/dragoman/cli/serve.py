@@ -31,6 +31,7 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.plugin_parts import check_plugins
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
@@ -179,6 +180,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     if not missing:
         compose.vendor_tools(config)
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
+        check_plugins(config)
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
