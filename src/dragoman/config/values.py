@@ -29,6 +29,8 @@ def is_secret_setting(key: str, value: object) -> bool:
         return True
     if section == "backends" or key == "hooks.settings":
         return _has_secret_name(name, value)
+    if section == "keys" and name in ("secret", "sha256", "previous"):
+        return True
     if (section, name) == ("mcp", "command"):
         arguments = value.split() if isinstance(value, str) else value
         return isinstance(arguments, list | tuple) and has_secret_argument([str(each) for each in arguments])

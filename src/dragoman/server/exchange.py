@@ -260,8 +260,8 @@ class Exchange(BaseExchange):
         headers = self._record.timing() | self._record.attempt_headers()
         if collector.warnings:
             headers |= self._warnings(collector.warnings)
-        if collector.usage.cost_usd is not None:
-            headers |= cost_headers(collector.usage)
+        if self._record.usage.cost_usd is not None:
+            headers |= cost_headers(self._record.usage)
         await self._reply(200, body, headers)
 
     async def _stream(self, batches: AsyncGenerator[T, None], write: Callable[[T], bytes]) -> None:
