@@ -29,6 +29,7 @@ from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
@@ -92,9 +93,11 @@ def build_gateway(
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
+    rules = Routes(config.routes) if config.routes else None
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
-    return new_gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config, prices), prices)
+    tools = vendor_tools(config, prices)
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, rules)
 
 
 @functools.cache

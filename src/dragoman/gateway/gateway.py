@@ -25,6 +25,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
@@ -56,6 +57,7 @@ class Gateway:
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
         prices: PriceBook | None = None,
+        rules: Routes | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -66,10 +68,11 @@ class Gateway:
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
         prices: Prices of the models; None: no price is known.
+        rules: Rules that select models; None: the client's choice applies.
         """
         self.prices = prices
         self._backends = tuple(backends)
-        self._router = Router(backends, model_aliases or {})
+        self._router = Router(backends, model_aliases or {}, rules)
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
