@@ -185,10 +185,11 @@ async def serving(
     ping_sent: Callable[[], None] = lambda: None,
     port: int = 0,
     capture: CaptureConfig = NO_CAPTURE,
+    tracing: Any = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
-    app: Any = App(gateway, ServerConfig(**settings), capture=capture)
+    app: Any = App(gateway, ServerConfig(**settings), capture=capture, tracing=tracing)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.

@@ -35,6 +35,7 @@ from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.tracing import environment
 
 if TYPE_CHECKING:
     from dragoman.cli._log_format import LogFormat
@@ -149,6 +150,7 @@ def run(args: argparse.Namespace) -> int:
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     loose = settings.readable_secrets(compose.settings_path(args.config), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
+    problems += filter(None, [environment.missing_message(os.environ)])
     if config.server.workers > 1 and sys.platform == "win32":
         raise ConfigError(
             f"expected server.workers of 1 on Windows, got {config.server.workers}: its processes cannot share the "

@@ -1,7 +1,7 @@
 """Interface of backends, and the context that each exchange passes to them."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol, TypeAlias, TypeVar
 
@@ -45,6 +45,18 @@ class ServedModel:
     """Seconds since 1970, from the server; 0: not known."""
 
 
+class UpstreamFacts(NamedTuple):
+    """What spans tell about the model server of a request."""
+
+    provider: str = ""
+    """Type of the server, such as `vllm`; empty: not known."""
+    address: str = ""
+    """Its host name; empty: it is this process, or a child process."""
+    port: int = 0
+    tool_mode: str = ""
+    """How the model is offered tools."""
+
+
 class ExchangeObserver(Protocol):
     """Observes the traffic between one exchange and its models; everything passes through unchanged."""
 
@@ -64,10 +76,50 @@ class ExchangeObserver(Protocol):
         """
 
 
+class ExchangeSpans(Protocol):
+    """Records the spans of one exchange; what it wraps passes through unchanged (`tracing`)."""
+
+    def generate(self, backend: "Backend", request: Request, context: "ExchangeContext") -> EventStream:
+        """Returns the events of `ExchangeContext.generate`."""
+
+    def retry(self, error: DragomanError) -> None:
+        """The request failed with this error, and is sent again to the same backend."""
+
+    def upstream_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
+        """Returns the headers of the request that is sent next, with those of the trace; a retry changes them."""
+
+    def wrap_passthrough(
+        self, backend: "Backend", request: Request, response: "PassthroughResponse", context: "ExchangeContext"
+    ) -> "PassthroughResponse":
+        """Returns the response of a request that is passed through.
+
+        Args:
+            backend: The backend that is asked.
+            request: The parsed request.
+            response: Its response.
+            context: The exchange.
+        """
+
+    async def forward(
+        self, operation: str, backend: "Backend", model: str, send: Callable[[], Awaitable[None]]
+    ) -> None:
+        """Sends a request of an API that is not translated.
+
+        Args:
+            operation: What the API does, such as `embeddings`.
+            backend: The backend that is asked.
+            model: The backend's own name of the model.
+            send: Sends the request, and forwards the response.
+        """
+
+    async def run_tool(self, name: str, call_id: str, run: Callable[[], Awaitable[T]]) -> T:
+        """Runs a tool and returns its result, whose `error` is not empty if the tool failed."""
+
+
 class Attempts:
     """The requests to backends for one response: the first, retries, failover and re-asks."""
 
-    __slots__ = ("count", "failed", "model", "upstream")
+    __slots__ = ("count", "failed", "model", "spans", "upstream")
 
     def __init__(self) -> None:
         self.count = 0
@@ -77,6 +129,8 @@ class Attempts:
         """That backend's own name of the model."""
         self.failed: list[tuple[str, str]] = []
         """Backend and reason of each attempt that failed, in order."""
+        self.spans: ExchangeSpans | None = None
+        """Records the spans of the exchange; None: it is not traced."""
 
     def begin(self, upstream: str, model: str) -> None:
         """A backend is asked.
@@ -96,6 +150,8 @@ class Attempts:
         """The last attempt failed, and is retried at the same backend."""
         self.fail(error)
         self.count += 1
+        if self.spans is not None:
+            self.spans.retry(error)
 
     def reask(self, reason: str) -> None:
         """The model is re-asked, because of this warning about its first response."""
@@ -129,6 +185,11 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Who sent the request."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
+        """Returns the events of `Backend.generate`, observed and traced."""
+        spans = self.attempts.spans
+        return self.generate_untraced(backend, request) if spans is None else spans.generate(backend, request, self)
+
+    def generate_untraced(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed."""
         if self.observer is None:
             return backend.generate(request, self)
@@ -273,6 +334,10 @@ class Backend(ABC):
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the remembered text of the model in `Message.verbatim_text`."""
         return request
+
+    def upstream_facts(self, model: str) -> UpstreamFacts:
+        """Returns what spans tell about the server of this model."""
+        return UpstreamFacts()
 
     def secret_values(self) -> Sequence[str]:
         """Returns values, such as API keys, that must be redacted from captures."""

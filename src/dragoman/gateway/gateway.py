@@ -168,7 +168,8 @@ class Gateway:
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)
         context.attempts.begin(backend_name(backend), routed.model)
-        return response
+        spans = context.attempts.spans
+        return response if spans is None else spans.wrap_passthrough(backend, routed, response, context)
 
     def generate(
         self,

@@ -21,7 +21,7 @@ import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
 
@@ -53,8 +53,12 @@ from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
+from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
 from dragoman.wire.dialect import Dialect
+
+if TYPE_CHECKING:
+    from dragoman.tracing.exchange import Tracing
 
 _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
@@ -63,6 +67,7 @@ _POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
 _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
+_ONE_RESPONSE: Final = "/v1/responses/{id}"
 
 
 log = logging.getLogger("dragoman.server")
@@ -78,6 +83,7 @@ class App:
         on_error: Iterable[OnError] = (),
         capture: CaptureConfig = NO_CAPTURE,
         shared_dir: Path | None = None,
+        tracing: "Tracing | None" = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -85,11 +91,13 @@ class App:
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
             capture: which exchanges are written to disk.
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
+            tracing: begins the spans of requests; None: there are no traces.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
         self._on_error = tuple(on_error)
+        self._tracing = tracing
         self._gateway = gateway
         self._config = config
         self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
@@ -126,6 +134,7 @@ class App:
         if route is not None and model:
             route = route._replace(model=model)
         posted = route if method == "POST" else None
+        span = None if self._tracing is None else self._begin_span(self._tracing, scope, path, headers, record)
         if self._metrics and posted:
             self._metrics.begin()
 
@@ -164,9 +173,18 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(posted, record, capture)
+            self._finish(posted, record, capture, span)
 
-    def _finish(self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None) -> None:
+    def _begin_span(
+        self, tracing: "Tracing", scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
+    ) -> ServerSpan | None:
+        if path in _POLLED_PATHS:
+            return None
+        return ServerSpan(tracing, scope, self._documented_path(path), headers, record)
+
+    def _finish(
+        self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None, span: ServerSpan | None
+    ) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
         if record.error or record.path not in _POLLED_PATHS:
@@ -175,6 +193,8 @@ class App:
             steps.append(("counted", partial(self._metrics.finish, posted, record)))
         if self._captures and capture:
             steps.append(("kept", partial(self._captures.finish, capture, record)))
+        if span is not None:
+            steps.append(("traced", span.finish))
         for name, step in steps:
             try:
                 step()
@@ -205,8 +225,16 @@ class App:
             return self._gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
+    def _documented_path(self, path: str) -> str:
+        """Returns the path as documented, such as `/v1/models/{id}`; empty: nothing is served there."""
+        if not self._is_served(path):
+            return ""
+        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP):
+            return path
+        return _ONE_RESPONSE if stored.is_served(path) else _ONE_MODEL
+
     def _not_found(self, method: str, path: str) -> NotFoundError:
-        gets = (*self._gets, _MODELS, _ONE_MODEL, "/v1/responses/{id}")
+        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE)
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 

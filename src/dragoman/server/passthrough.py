@@ -41,6 +41,8 @@ _MODEL_BYTES: Final = 1024
 _MAX_USAGE_BYTES: Final = 8 * 1024 * 1024
 """Maximum size of a response in which the usage is looked for; embeddings may be larger."""
 _STREAM: Final = "text/event-stream"
+_OPERATIONS: Final = {"/v1/completions": "text_completion"}
+"""Names of operations in spans that differ from the last part of the path."""
 _FORWARDED_HEADERS: Final = ("content-type", "content-disposition", "retry-after")
 """Headers of the upstream response that are sent to the client."""
 
@@ -112,7 +114,7 @@ class Passthrough(BaseExchange):
             body = request.named(model) if request.model else request.body
             self._record.attempts.begin(backend_name(backend), model)
             try:
-                await self._pass(backend, body, headers)
+                await self._traced_pass(backend, model, body, headers)
                 return
             except RemoteError as error:
                 self._record.attempts.fail(error)
@@ -129,6 +131,17 @@ class Passthrough(BaseExchange):
             message = f"{name} answered {error.status} at {self._path}: {why}"
             return NotFoundError(message)  # the server's own message may repeat the request, and this one is logged
         return error
+
+    async def _traced_pass(self, backend: Backend, model: str, body: bytes, headers: Mapping[str, str]) -> None:
+        spans = self._record.attempts.spans
+        if spans is None:
+            await self._pass(backend, body, headers)
+            return
+
+        async def send() -> None:
+            await self._pass(backend, body, spans.upstream_headers(headers))
+
+        await spans.forward(_OPERATIONS.get(self._path, self._path.rpartition("/")[2]), backend, model, send)
 
     async def _pass(self, backend: Backend, body: bytes, headers: Mapping[str, str]) -> None:
         fields: dict[str, str] = {}

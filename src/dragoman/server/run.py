@@ -8,11 +8,12 @@ itself.
 import asyncio
 import contextlib
 import logging
+import os
 import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import Any, Final, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
 
 from dragoman import extras
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
@@ -22,6 +23,10 @@ from dragoman.server.app import App
 from dragoman.server.client_watch import Receive, Scope, Send
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.warm_up import warm_up
+from dragoman.tracing.environment import tracing_from
+
+if TYPE_CHECKING:
+    from dragoman.tracing.exchange import Tracing
 
 try:
     import uvicorn
@@ -70,8 +75,8 @@ def run(
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
-    server = new_server(app or App(gateway, config, capture=capture), config)
-    with contextlib.closing(bind(config)) as listener, runner() as r:
+    with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
+        server = new_server(app or App(gateway, config, capture=capture, tracing=tracing), config)
         return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
 
 
@@ -118,6 +123,20 @@ def waiting_for(running: int, wait_s: float) -> str:
     return f"waiting up to {wait_s:g} s for {answers}; signal again to stop now" if running else ""
 
 
+@contextlib.contextmanager
+def traces() -> "Iterator[Tracing | None]":
+    """Yields the traces that the environment asks for, or None; the last spans are exported at the end.
+
+    Raises: ConfigError: the exporter is unknown or not installed, or its settings are invalid.
+    """
+    tracing = tracing_from(os.environ)
+    try:
+        yield tracing
+    finally:
+        if tracing is not None:
+            tracing.close()
+
+
 def runner() -> asyncio.Runner:
     """Returns the asyncio runner for a program that serves."""
     return asyncio.Runner(loop_factory=uvicorn.Config("", loop=_LOOP, log_config=None).get_loop_factory())
@@ -129,8 +148,8 @@ async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig
 
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
-    server = new_server(App(gateway, config, capture=capture), config)
-    with contextlib.closing(bind(config)) as listener:
+    with contextlib.closing(bind(config)) as listener, traces() as tracing:
+        server = new_server(App(gateway, config, capture=capture, tracing=tracing), config)
         try:
             await gateway.start()
             warm_up(gateway)

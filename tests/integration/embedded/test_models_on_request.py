@@ -18,7 +18,6 @@ import pytest
 
 from dragoman.backends.embedded import weights
 from support.gateway import CHAT, MESSAGES, MODEL, Gateway, ask, exists, running, until
-from support.sampling import exhaustive
 from support.small_models import write_quantized_model
 from support.workers import processes_of
 
@@ -84,10 +83,11 @@ def engines_of(gateway: Gateway) -> dict[str, int]:
     }
 
 
-def test_mixed_requests_of_three_models_are_all_answered(gateway: Gateway) -> None:
+@pytest.mark.parametrize("requests", [50, pytest.param(200, marks=pytest.mark.every)])
+def test_mixed_requests_of_three_models_are_all_answered(requests: int, gateway: Gateway) -> None:
     """The bound of the memory holds at every look, and what is told of the models is true."""
     chance, looks, ended = random.Random(7), list[dict[str, dict[str, Any]]](), Event()
-    asked = [chance.choice(MODELS) for _ in range(200 if exhaustive() else 50)]
+    asked = [chance.choice(MODELS) for _ in range(requests)]
 
     def look() -> None:
         while not ended.wait(0.05):

@@ -253,7 +253,7 @@ async def test_folder_removed_while_running_does_not_fail_request(folder: Path) 
         assert state(model)["failed"] == 1
 
 
-@pytest.mark.parametrize("slots", [1, 2])
+@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.every)])
 async def test_other_requests_do_not_evict_conversation(slots: int, folder: Path) -> None:
     """Title requests, and a subagent with a prompt of its own, come between the turns of an agent."""
     async with running(max_concurrency=slots) as model:

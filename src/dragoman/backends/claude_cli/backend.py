@@ -14,7 +14,7 @@ from dragoman.backends.claude_cli.process_pool import ProcessPool
 from dragoman.backends.claude_cli.response import ClaudeResponse
 from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel, UpstreamFacts
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request
@@ -89,6 +89,10 @@ class ClaudeCliBackend(Backend):
             "processes": self._pool.processes,
             "cold_starts": self._pool.cold,
         }
+
+    def upstream_facts(self, model: str) -> UpstreamFacts:
+        """Returns what spans tell about the server; see `Backend`."""
+        return UpstreamFacts("anthropic")
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the response.

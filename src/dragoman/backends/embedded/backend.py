@@ -24,7 +24,7 @@ from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progres
 from dragoman.backends.embedded.local.stores import FoundFile, parts_of
 from dragoman.backends.embedded.media import find_projector, read_projector
 from dragoman.catalog import models as catalog
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel, UpstreamFacts
 from dragoman.core.errors import ConfigError, RequestError, UnknownModelError, nearest, quote
 from dragoman.core.messages import Request
 
@@ -166,6 +166,10 @@ class EmbeddedBackend(Backend):
             RequestError: it is not loaded, or pinned.
         """
         await self._pool.unload(model)
+
+    def upstream_facts(self, model: str) -> UpstreamFacts:
+        """Returns what spans tell about the server; see `Backend`."""
+        return UpstreamFacts("llama_cpp")
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the model's response; loads the model first if necessary.

@@ -21,7 +21,6 @@ from urllib.parse import urlsplit
 
 import msgspec
 
-from dragoman import dialects
 from dragoman.backends import conversion_time
 from dragoman.backends.http.auto_mode import AutoMode
 from dragoman.backends.http.config import HttpConfig
@@ -32,10 +31,11 @@ from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
 from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
+from dragoman.backends.http.server_facts import allows_probe, dialect_of, key_of, upstream_facts
 from dragoman.backends.http.upstream_response import ObservedResponse, ResponseBody, drain
 from dragoman.backends.shared_state import SharedState
 from dragoman.backends.text_mode.verbatim_history import ReplyStore
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel, UpstreamFacts
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -48,7 +48,7 @@ from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta
 from dragoman.core.messages import Request
 from dragoman.off_loop import off_loop
 from dragoman.trace_context import forwarded
-from dragoman.wire.dialect import Dialect, TokenCounting
+from dragoman.wire.dialect import TokenCounting
 
 log = logging.getLogger("dragoman.backends.http")
 
@@ -99,7 +99,7 @@ class HttpBackend(Backend):
         """
         self.name = self._name = name
         self._config = config
-        self._dialect = _dialect(name, config)
+        self._dialect = dialect_of(name, config)
         if config.compaction not in COMPACTION_MODES:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
@@ -108,7 +108,7 @@ class HttpBackend(Backend):
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
         """The tool mode of each model."""
-        key, versioned = _key(name, config, environ), self._dialect.base_url_has_version
+        key, versioned = key_of(name, config, environ), self._dialect.base_url_has_version
         headers = self._dialect.auth_headers(key)
         self._connection = UpstreamConnection(name, config, headers, versioned=versioned, key=key, shared=shared)
         self._responses = ResponseOpener(
@@ -118,7 +118,7 @@ class HttpBackend(Backend):
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
         self._models: tuple[ServedModel, ...] = ()
-        may_probe = may_probe and _allows_probe(config)
+        may_probe = may_probe and allows_probe(config)
         self._auto: AutoMode | None = None
         if may_probe or may_recall:
             found, connection = self._planner.set_provider, self._connection
@@ -257,6 +257,11 @@ class HttpBackend(Backend):
         """Returns False in tool mode `prompt`, whose turns are text; see `Backend`."""
         return self._mode_of(model).tool_mode != "prompt"
 
+    def upstream_facts(self, model: str) -> UpstreamFacts:
+        """Returns what spans tell about the server; see `Backend`."""
+        mode = self._mode_of(model).tool_mode
+        return upstream_facts(self._config.url, self._planner.provider, self._dialect.name, mode)
+
     def forwards(self, path: str, model: str) -> bool:
         """Returns True: the server itself refuses what it does not have; see `Backend`."""
         return True
@@ -352,6 +357,8 @@ class HttpBackend(Backend):
 
     async def _post(self, context: ExchangeContext, path: str, body: bytes, headers: Mapping[str, str]) -> ResponseBody:
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
+        if (spans := context.attempts.spans) is not None:
+            headers = spans.upstream_headers(headers)
         if context.observer is None:
             return await self._connection.open(path, body, headers, on_retry=context.attempts.retry)
         head: dict[str, str] = {}
@@ -375,24 +382,3 @@ class HttpBackend(Backend):
     def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API; of other APIs only those of traces."""
         return request.headers if request.dialect == self._dialect.name else forwarded(request.headers)
-
-
-def _dialect(name: str, config: HttpConfig) -> Dialect:
-    try:
-        return dialects.get(config.api)
-    except ConfigError as e:
-        raise ConfigError(f"{e.message} - at upstreams.{name}.api") from None
-
-
-def _allows_probe(config: HttpConfig) -> bool:
-    return not (config.api_key or config.api_key_env) if config.auto_probe is None else config.auto_probe
-
-
-def _key(name: str, config: HttpConfig, environ: Mapping[str, str]) -> str:
-    if not config.api_key_env:
-        return config.api_key
-    if not environ.get(config.api_key_env):
-        raise ConfigError(
-            f"expected a key in the variable {config.api_key_env}, got none - at upstreams.{name}.api_key_env"
-        )
-    return environ[config.api_key_env]

@@ -4,13 +4,13 @@ import asyncio
 import contextlib
 import logging
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
 from dragoman.backends.shared.models_process import ENDED, RETRY_AFTER_S, ModelsProcess, result_of
 from dragoman.backends.shared.server import CallContext
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel, UpstreamFacts
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request
@@ -24,6 +24,10 @@ class RecordsIds(Protocol):
 
     def on_new_id(self, id: str) -> None:
         """Called with each id that the other process generated."""
+
+
+_PROVIDERS: Final = {"claude_cli": "anthropic", "embedded": "llama_cpp"}
+"""Values of `UpstreamFacts.provider` by backend."""
 
 
 class SharedBackend(Backend):
@@ -166,6 +170,10 @@ class SharedBackend(Backend):
         """
         values: list[str] = self._process.call_blocking("secret_values", self._name)
         return values
+
+    def upstream_facts(self, model: str) -> UpstreamFacts:
+        """Returns what spans tell about the server; see `Backend`."""
+        return UpstreamFacts(_PROVIDERS.get(self._name, ""))
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the response; closing the generator stops the model.

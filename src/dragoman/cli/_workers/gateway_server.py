@@ -20,7 +20,7 @@ from typing import Any, Protocol
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
-from dragoman.server.run import Server, Shutdown, new_server, runner, serve
+from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
 
 log = logging.getLogger("dragoman.serve")
 
@@ -60,9 +60,10 @@ def run_worker(
     Raises:
         DragomanError: a backend did not start.
     """
-    server = new_server(App(gateway, config, capture=capture, shared_dir=shared_dir), config)
     own = number % len(sockets)
-    with contextlib.ExitStack() as opened, runner() as r:
+    with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
+        app = App(gateway, config, capture=capture, shared_dir=shared_dir, tracing=tracing)
+        server = new_server(app, config)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))
         worker = _Worker(server, {n: each for n, each in enumerate(sockets) if n != own}, supervised, report)

@@ -163,6 +163,8 @@ class CallRunner:
         run = partial(self._run_limited, executor, call)
         if isinstance(observer, ToolRunObserver):
             run = partial(observer.run_tool, kind, call.arguments, run)
+        if self.context is not None and (spans := self.context.attempts.spans) is not None:
+            run = partial(spans.run_tool, call.tool.name, call.id, run)
         async with self._free:
             began_s, outcome = time.monotonic(), _CANCELLED
             try:
