@@ -52,9 +52,20 @@ def records(count: int, end_s: float) -> Iterator[ExchangeRecord]:
         total_ms = int(chance.lognormvariate(8, 1))
         input_tokens = chance.randrange(1_000, 80_000)
         series = Series(
-            *("1.2.0" if number * 2 < count else "1.3.0", dialect, chance.choice(KEYS), agent, chance.choice(ROLES)),
-            *(model, "", upstream, model, mode, format, True, False),
-            *("", 502, "upstream_error") if broken else ("tool_use" if calls else "stop", 200, ""),
+            version="1.2.0" if number * 2 < count else "1.3.0",
+            dialect=dialect,
+            key=chance.choice(KEYS),
+            agent=agent,
+            role=chance.choice(ROLES),
+            model=model,
+            upstream=upstream,
+            upstream_model=model,
+            tool_mode=mode,
+            format=format,
+            stream=True,
+            finish="" if broken else "tool_use" if calls else "stop",
+            status=502 if broken else 200,
+            error="UpstreamError" if broken else "",
         )
         yield ExchangeRecord(
             end_s - DAYS * schema.DAY_S * (count - number) / count,

@@ -9,8 +9,8 @@ from dragoman.records import schema
 from dragoman.records.batch import Batch
 from dragoman.records.record import CallKind, ExchangeRecord, Series, bucket
 from dragoman.records.reports.grouping import Group, Grouping, matches
-from dragoman.records.reports.spans import Period
-from dragoman.records.reports.totals import Totals
+from dragoman.records.reports.period import Period
+from dragoman.records.reports.totals import ExchangeTotals
 
 DAY_S = schema.DAY_S
 START_S = 20_000 * DAY_S
@@ -69,24 +69,24 @@ def write_records(engine: Engine, records: Iterable[ExchangeRecord]) -> None:
         batch.write(connection)
 
 
-def totals_of(records: Iterable[ExchangeRecord], period: Period, grouping: Grouping) -> dict[Group, Totals]:
+def totals_of(records: Iterable[ExchangeRecord], period: Period, grouping: Grouping) -> dict[Group, ExchangeTotals]:
     """Returns the totals of records, added up one by one."""
-    result: dict[Group, Totals] = {}
+    result: dict[Group, ExchangeTotals] = {}
     for record in records:
         group = grouping.select({name: getattr(record.series, name) for name in Series.__struct_fields__})
         if group is None or not period.begin_s <= record.ended_s < period.end_s:
             continue
         day = f"2024-10-{4 + int(record.ended_s - START_S) // DAY_S:02}"
         if not grouping.has_tool:
-            _add_exchange(result.setdefault(grouping.complete(group, day=day), Totals()), record)
+            _add_exchange(result.setdefault(grouping.complete(group, day=day), ExchangeTotals()), record)
         for kind, count in record.calls:
             if matches(kind.tool, grouping.tool):
-                totals = result.setdefault(grouping.complete(group, day=day, tool=kind.tool), Totals())
+                totals = result.setdefault(grouping.complete(group, day=day, tool=kind.tool), ExchangeTotals())
                 totals.outcomes[kind.outcome] = totals.outcomes.get(kind.outcome, 0) + count
     return result
 
 
-def _add_exchange(totals: Totals, record: ExchangeRecord) -> None:
+def _add_exchange(totals: ExchangeTotals, record: ExchangeRecord) -> None:
     totals.exchanges += 1
     totals.attempts += record.attempts
     totals.input_tokens += record.input_tokens or 0

@@ -9,8 +9,8 @@ from sqlalchemy import Engine, delete
 from dragoman.records import schema
 from dragoman.records.database import locate, open_for_reading, open_for_writing
 from dragoman.records.reports.grouping import Grouping
+from dragoman.records.reports.period import Period
 from dragoman.records.reports.read import Reader, read_totals
-from dragoman.records.reports.spans import Period
 from support.sample_records import DAY_S, START_S, sample_records, totals_of, write_records
 
 RECORDS = list(sample_records(1500))
@@ -74,7 +74,7 @@ def test_sums_of_days_remain_when_their_exchanges_are_deleted(tmp_path: Path) ->
         totals = by_key.read()
         assert sum(each.exchanges for each in totals.values()) == len(RECORDS)
         assert sum(each.calls for each in totals.values()) < sum(count for r in RECORDS for _, count in r.calls)
-        assert by_key.spans.missing_until_s == pytest.approx(middle_s, abs=DAY_S / 300)
+        assert by_key.parts.missing_until_s == pytest.approx(middle_s, abs=DAY_S / 300)
     engine.dispose()
 
 

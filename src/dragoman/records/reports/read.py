@@ -16,17 +16,17 @@ from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, Text, 
 from dragoman.records import schema
 from dragoman.records.record import BUCKETS_PER_DOUBLING
 from dragoman.records.reports.grouping import Group, Grouping, matches
-from dragoman.records.reports.spans import Period, Span, Spans, find_spans
-from dragoman.records.reports.totals import Totals
+from dragoman.records.reports.period import Period, PeriodPart, PeriodParts, find_parts
+from dragoman.records.reports.totals import ExchangeTotals
 
 _SUMS: Final = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "attempts", "cost_usd")
-"""Columns of both `exchanges` and `day_totals`, and fields of `Totals`."""
+"""Columns of both `exchanges` and `day_totals`, and fields of `ExchangeTotals`."""
 _TIMES: Final = ("first_ms", "total_ms")
 _NO_DAY: Final = 0
 _MAX_PARAMETERS: Final = 500
 
 
-def read_totals(connection: Connection, period: Period, grouping: Grouping) -> dict[Group, Totals]:
+def read_totals(connection: Connection, period: Period, grouping: Grouping) -> dict[Group, ExchangeTotals]:
     """Returns the totals by group."""
     return Reader(connection, period, grouping).read()
 
@@ -36,11 +36,11 @@ class Reader:
 
     def __init__(self, connection: Connection, period: Period, grouping: Grouping) -> None:
         _define_logarithm(connection)
-        self.spans: Spans = find_spans(connection, period)
+        self.parts: PeriodParts = find_parts(connection, period)
         self._connection = connection
         self.grouping = grouping
-        self._totals: dict[Group, Totals] = {}
-        self._cells: dict[tuple[int, int, str], Totals] = {}
+        self._totals: dict[Group, ExchangeTotals] = {}
+        self._cells: dict[tuple[int, int, str], ExchangeTotals] = {}
         """The totals by series, day and tool."""
         self._groups: dict[int, Group] = {}
         """Group of each series that the filters leave in."""
@@ -48,11 +48,11 @@ class Reader:
         self._failed: set[int] = set()
         """Series of exchanges with an error."""
 
-    def read(self) -> dict[Group, Totals]:
+    def read(self) -> dict[Group, ExchangeTotals]:
         """Returns the totals by group."""
         self._read_series()
         if not self.grouping.has_tool:
-            for span in self.spans.mixed:
+            for span in self.parts.mixed:
                 self._read_exchanges(span)
             for span in self._detailed:
                 self._read_times(span)
@@ -61,9 +61,9 @@ class Reader:
         return self._totals
 
     @property
-    def _detailed(self) -> list[Span]:
+    def _detailed(self) -> list[PeriodPart]:
         """The spans of calls and times."""
-        return self.spans.mixed if self.grouping.is_coarse else self.spans.single
+        return self.parts.mixed if self.grouping.is_coarse else self.parts.single
 
     def _read_series(self) -> None:
         for row in self._connection.execute(select(schema.series)).mappings():
@@ -74,7 +74,7 @@ class Reader:
             if row["error"]:
                 self._failed.add(row["id"])
 
-    def _read_exchanges(self, span: Span) -> None:
+    def _read_exchanges(self, span: PeriodPart) -> None:
         table = schema.day_totals if span.is_days else schema.exchanges
         count = func.sum(schema.day_totals.c.exchanges) if span.is_days else func.count()
         sums = (func.coalesce(func.sum(table.c[name]), 0) for name in _SUMS)
@@ -87,7 +87,7 @@ class Reader:
             for name, value in zip(_SUMS, values, strict=True):
                 setattr(totals, name, getattr(totals, name) + (value if name == "cost_usd" else int(value)))
 
-    def _read_times(self, span: Span) -> None:
+    def _read_times(self, span: PeriodPart) -> None:
         if span.is_days:
             table = schema.day_times
             sums = (func.sum(table.c.first), func.sum(table.c.total))
@@ -106,34 +106,34 @@ class Reader:
                     for number, count in Counter(text.split(",") if text else ()).items():
                         _count(histogram, int(number), count)
 
-    def _read_calls(self, span: Span) -> None:
+    def _read_calls(self, span: PeriodPart) -> None:
         kinds = {row.id: (row.tool, row.outcome) for row in self._connection.execute(select(schema.call_kinds))}
-        wanted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
+        counted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
         table = schema.day_calls if span.is_days else schema.calls
         query = select(self._day(table, span), table.c.series_id, table.c.kind_id, table.c.count)
         # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
         with self._tuples(query.where(*self._conditions(table, span))) as cursor:
             rows = Counter(cursor)
         for (day, series_id, kind_id, count), number in rows.items():
-            if kind_id in wanted:
+            if kind_id in counted:
                 tool, outcome = kinds[kind_id]
                 if (totals := self._cell(series_id, day, tool)) is not None:
                     _count(totals.outcomes, outcome, count * number)
 
-    def _cell(self, series_id: int, day: int, tool: str = "") -> Totals | None:
+    def _cell(self, series_id: int, day: int, tool: str = "") -> ExchangeTotals | None:
         """Returns the totals of the group to which exchanges of this series belong; None: they are left out."""
         key = (series_id, day, tool if self.grouping.has_tool else "")
         totals = self._cells.get(key)
         if totals is None and (group := self._groups.get(series_id)) is not None:
             date = datetime.fromtimestamp(day * schema.DAY_S, UTC).date().isoformat()
             complete = self.grouping.complete(group, day=date, tool=key[2])
-            totals = self._cells[key] = self._totals.setdefault(complete, Totals())
+            totals = self._cells[key] = self._totals.setdefault(complete, ExchangeTotals())
         return totals
 
     def _rows(
         self,
         table: Table,
-        span: Span,
+        span: PeriodPart,
         keys: tuple[ColumnElement[Any], ...],
         sums: tuple[ColumnElement[Any], ...],
     ) -> Iterator[tuple[Any, ...]]:
@@ -144,13 +144,13 @@ class Reader:
         with self._tuples(query) as cursor:
             yield from cursor
 
-    def _day(self, table: Table, span: Span) -> ColumnElement[Any]:
+    def _day(self, table: Table, span: PeriodPart) -> ColumnElement[Any]:
         if not self.grouping.has_day:
             return literal(_NO_DAY).label("day_number")
         column = table.c.day if span.is_days else table.c.number // schema.NUMBERS_PER_DAY
         return column.label("day_number")
 
-    def _conditions(self, table: Table, span: Span) -> Iterator[ColumnElement[bool]]:
+    def _conditions(self, table: Table, span: PeriodPart) -> Iterator[ColumnElement[bool]]:
         column = table.c.day if span.is_days else table.c.number
         yield column >= span.begin
         yield column < span.end

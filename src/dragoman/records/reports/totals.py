@@ -1,4 +1,4 @@
-"""Totals of exchanges, which can be added up: counts, tokens, cost, and histograms of times."""
+"""ExchangeTotals of exchanges, which can be added up: counts, tokens, cost, and histograms of times."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -16,8 +16,8 @@ Histogram: TypeAlias = dict[int, int]
 """Number of exchanges by bucket of `record.bucket`."""
 
 
-class Totals(msgspec.Struct):
-    """Totals of some exchanges."""
+class ExchangeTotals(msgspec.Struct):
+    """ExchangeTotals of some exchanges."""
 
     exchanges: int = 0
     errors: int = 0
@@ -34,7 +34,7 @@ class Totals(msgspec.Struct):
     total_ms: Histogram = {}
     """Total time, of the exchanges without an error."""
 
-    def add(self, other: "Totals") -> None:
+    def add(self, other: "ExchangeTotals") -> None:
         """Adds the totals of other exchanges."""
         for name in _SUMS:
             setattr(self, name, getattr(self, name) + getattr(other, name))
@@ -67,10 +67,10 @@ class Totals(msgspec.Struct):
 
 
 _COUNTERS: Final = ("outcomes", "first_ms", "total_ms")
-_SUMS: Final = tuple(name for name in Totals.__struct_fields__ if name not in _COUNTERS)
+_SUMS: Final = tuple(name for name in ExchangeTotals.__struct_fields__ if name not in _COUNTERS)
 
 
-def call_numbers(totals: Totals) -> dict[str, int | float | None]:
+def call_numbers(totals: ExchangeTotals) -> dict[str, int | float | None]:
     """Returns the numbers that exist for single tools too: those of calls."""
     outcomes, counts = totals.outcomes, totals.counts
     return {
@@ -100,7 +100,7 @@ def percentile(histogram: Mapping[int, int], percent: float) -> int | None:
     return None
 
 
-def _exchange_numbers(totals: Totals) -> dict[str, int | float | None]:
+def _exchange_numbers(totals: ExchangeTotals) -> dict[str, int | float | None]:
     return {
         "exchanges": totals.exchanges,
         "errors": totals.errors,

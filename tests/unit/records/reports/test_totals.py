@@ -5,7 +5,7 @@ import random
 import pytest
 
 from dragoman.records.record import bucket
-from dragoman.records.reports.totals import Histogram, Totals, call_numbers, percentile
+from dragoman.records.reports.totals import ExchangeTotals, Histogram, call_numbers, percentile
 
 
 def histogram_of(values: list[int]) -> Histogram:
@@ -32,7 +32,7 @@ def test_percentiles_of_few_values() -> None:
 
 def test_numbers_of_calls() -> None:
     outcomes = {"valid": 5, "repaired": 2, "reasked": 1, "recovered": 1, "unchecked": 4, "invalid": 3, "incomplete": 2}
-    assert call_numbers(Totals(outcomes={**outcomes, "unknown": 2})) == {
+    assert call_numbers(ExchangeTotals(outcomes={**outcomes, "unknown": 2})) == {
         "calls": 20,
         "valid": 5,
         "repaired": 2,
@@ -45,6 +45,6 @@ def test_numbers_of_calls() -> None:
 
 
 def test_shares_of_nothing_are_unknown() -> None:
-    row = Totals().as_row()
+    row = ExchangeTotals().as_row()
     assert (row["failed_share"], row["cache_share"], row["first_p50_ms"], row["total_p95_ms"]) == (None,) * 4
     assert (row["exchanges"], row["calls"], row["cost_usd"]) == (0, 0, 0)

@@ -15,7 +15,7 @@ class Period(msgspec.Struct, frozen=True):
     end_s: float
 
 
-class Span(NamedTuple):
+class PeriodPart(NamedTuple):
     """A part of a period; the end is not part of it."""
 
     is_days: bool
@@ -24,18 +24,18 @@ class Span(NamedTuple):
     end: int
 
 
-class Spans(NamedTuple):
+class PeriodParts(NamedTuple):
     """The parts of a period."""
 
-    mixed: list[Span]
+    mixed: list[PeriodPart]
     """With the sums of whole days."""
-    single: list[Span]
+    single: list[PeriodPart]
     """The period as single exchanges only."""
     missing_until_s: float | None
     """Of exchanges before this time, only the sums by day are stored; None: all single exchanges are."""
 
 
-def find_spans(connection: Connection, period: Period) -> Spans:
+def find_parts(connection: Connection, period: Period) -> PeriodParts:
     """Returns the parts of a period.
 
     A day whose other exchanges are no longer stored, or do not exist yet, counts as a whole day.
@@ -43,20 +43,20 @@ def find_spans(connection: Connection, period: Period) -> Spans:
     numbers = schema.exchanges.c.number
     oldest, newest = connection.execute(select(func.min(numbers), func.max(numbers))).one()
     begin, end = schema.first_number(period.begin_s), schema.first_number(period.end_s)
-    whole = Span(False, begin, max(begin, end))
+    undivided = PeriodPart(False, begin, max(begin, end))
     first_day = connection.execute(select(func.min(schema.day_totals.c.day))).scalar()
     if oldest is None:
-        days = Span(True, begin // schema.NUMBERS_PER_DAY, -(-end // schema.NUMBERS_PER_DAY))
-        return Spans([days], [whole], period.end_s if first_day is not None else None)
+        days = PeriodPart(True, begin // schema.NUMBERS_PER_DAY, -(-end // schema.NUMBERS_PER_DAY))
+        return PeriodParts([days], [undivided], period.end_s if first_day is not None else None)
     has_sums_only = first_day < oldest // schema.NUMBERS_PER_DAY and begin < oldest
     begin_day = begin // schema.NUMBERS_PER_DAY if begin <= oldest else -(-begin // schema.NUMBERS_PER_DAY)
     end_day = -(-end // schema.NUMBERS_PER_DAY) if end > newest else end // schema.NUMBERS_PER_DAY
     missing_until_s = oldest / schema.NUMBERS_PER_S if has_sums_only else None
     if begin_day >= end_day:
-        return Spans([whole], [whole], missing_until_s)
+        return PeriodParts([undivided], [undivided], missing_until_s)
     edges = [
-        Span(False, begin, begin_day * schema.NUMBERS_PER_DAY),
-        Span(True, begin_day, end_day),
-        Span(False, end_day * schema.NUMBERS_PER_DAY, end),
+        PeriodPart(False, begin, begin_day * schema.NUMBERS_PER_DAY),
+        PeriodPart(True, begin_day, end_day),
+        PeriodPart(False, end_day * schema.NUMBERS_PER_DAY, end),
     ]
-    return Spans([span for span in edges if span.begin < span.end], [whole], missing_until_s)
+    return PeriodParts([span for span in edges if span.begin < span.end], [undivided], missing_until_s)
