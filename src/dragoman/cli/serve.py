@@ -31,6 +31,7 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.costs import describe_vendor_prices
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
@@ -183,6 +184,8 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
         print(format_settings(config, origin, everything=args.all))
+    if prices := describe_vendor_prices(config):
+        print_status(prices)
     if missing:
         print_status(missing)
     else:

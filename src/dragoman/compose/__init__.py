@@ -17,8 +17,11 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
+from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
+from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.progress import Report, no_report
+from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
@@ -28,6 +31,7 @@ from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
+from dragoman.prices.price_book import PriceBook
 from dragoman.tool_executors.registry import build_executors
 
 GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
@@ -79,13 +83,15 @@ def build_gateway(
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
         servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
-        backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
+        backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    prices = price_book(config)
+    new_gateway = gateway_type(config.hooks)
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config, prices), prices)
 
 
-def vendor_tools(config: settings.Config) -> VendorToolRunner:
-    """Returns what runs the tools that the settings name.
+def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:
+    """Returns what runs the tools that the settings name, with the prices of models for the limit of the cost.
 
     Raises:
         ConfigError: A setting is missing or wrong.
@@ -109,6 +115,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tuple(servers.secret_values()),
         close,
         endpoint,
+        prices,
     )
 
 
@@ -120,7 +127,7 @@ def build_backends(
     get_weights: GetWeights = get_weights,
     probe: bool = True,
 ) -> list[Backend]:
-    """Returns a backend for each server of the settings, then Claude, then the embedded model.
+    """Returns a backend for each server of the settings, then those of packages, Claude, and the embedded model.
 
     This is also the order in which they are tried. Missing weights are downloaded.
 
@@ -136,7 +143,7 @@ def build_backends(
         RemoteError: the download of the weights failed.
     """
     servers = upstream_backends(config, probe=probe)
-    return [*servers, *local_backends(config, embedded, report, get_weights).values()]
+    return [*servers, *plugin_backends(config), *local_backends(config, embedded, report, get_weights).values()]
 
 
 def local_backends(
@@ -189,14 +196,22 @@ def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedSta
 
     replies = ReplyStore()
     return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=replies)
+        HttpBackend(
+            name,
+            with_formats(server, config.formats),
+            os.environ,
+            may_probe=probe,
+            may_recall=True,
+            shared=shared,
+            replies=replies,
+        )
         for name, server in config.upstreams.items()
     ]
 
 
 def has_upstreams(config: settings.Config) -> bool:
-    """Whether the settings name a server or enable Claude."""
-    return bool(config.upstreams) or config.claude_cli.enabled
+    """Whether the settings name a server or another backend, or enable Claude."""
+    return bool(config.upstreams or config.backends) or config.claude_cli.enabled
 
 
 def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:

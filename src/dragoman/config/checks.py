@@ -8,6 +8,7 @@ from dragoman.config.server import CAPTURE_FILTERS, KEY_CHARS, ServerConfig
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
+from dragoman.prices.config import check_prices
 
 
 def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[str, str]) -> None:
@@ -47,6 +48,11 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
         raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
     validate_policy(config.guard)
+    check_prices(config.prices)
+    if config.formats:
+        from dragoman.config.own_formats import own_formats  # imports all formats
+
+        own_formats(config.formats)
     if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "

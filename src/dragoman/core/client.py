@@ -11,11 +11,11 @@ class ClientFacts(msgspec.Struct, frozen=True):
     key: str = ""
     """Name of the API key."""
     agent: str = ""
-    """Name of the agent, such as `claude-code`."""
+    """Name of the agent or SDK, such as `claude-code`: one of `catalog/clients.toml`."""
     role: str = ""
-    """Which part of the agent asks: `main`, `subagent`, `title`, `background`."""
+    """Which part of the agent asks: `main`, `subagent`, `title`, `compaction` or `background`; empty for an SDK."""
     session: str = ""
-    """The agent's own id of the conversation."""
+    """The agent's own id of the conversation, at most 128 characters."""
 
 
 ANONYMOUS: Final = ClientFacts()

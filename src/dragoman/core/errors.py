@@ -14,6 +14,8 @@
     │   ├── UnknownModelError           no backend serves this model                    404
     │   ├── RequestTooLargeError        body over the size limit                        413
     │   ├── ContentEncodingError        a body in an unsupported encoding               415
+    │   ├── RateLimitError              the API key has used its limit of a minute      429
+    │   ├── BudgetExceededError         the API key has used its budget                 429
     │   └── ConfigError                 the operator's settings
     ├── UsageError                      incorrect use of the library                    500
     │   └── EventOrderError             an event in an invalid position (core/events.py)
@@ -155,6 +157,23 @@ class ContentEncodingError(ClientError):
 
 class ConfigError(ClientError):
     """A setting is wrong: correct the key that the message names."""
+
+
+class RateLimitError(ClientError):
+    """The API key has used what it may use in a minute, or at the same time: retry after `retry_after_s`."""
+
+    status_hint = 429
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, is_permanent: bool = False) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.is_permanent = is_permanent
+        """Whether the same request is refused at any time."""
+
+
+class BudgetExceededError(ClientError):
+    """The budget of the API key is used up: wait until it is renewed, or raise it."""
+
+    status_hint = 429
 
 
 class UsageError(DragomanError):

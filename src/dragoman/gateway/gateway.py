@@ -18,6 +18,7 @@ from dragoman.core.backend import Backend, EventStream, ExchangeContext, Passthr
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
+from dragoman.core.hooks import OnError
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
@@ -34,6 +35,7 @@ from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
+from dragoman.prices.price_book import PriceBook
 from dragoman.wire.history import repair_history
 
 log = logging.getLogger("dragoman.gateway.gateway")
@@ -53,6 +55,7 @@ class Gateway:
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
+        prices: PriceBook | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -62,7 +65,9 @@ class Gateway:
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
+        prices: Prices of the models; None: no price is known.
         """
+        self.prices = prices
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {})
         self.response_store = MemoryResponseStore() if response_store is None else response_store
@@ -74,9 +79,13 @@ class Gateway:
         self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_error: Sequence[OnError] = ()
+        """Called with the error of each exchange that failed."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
+        if self.prices is not None:
+            self.prices.preload()
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()

@@ -13,7 +13,7 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request
+from dragoman.core.messages import Message, Request
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
@@ -164,10 +164,8 @@ class ResponseBuilder:
         request, vendor_tools = job.request, job.vendor_tools
         stages: list[EventStage] = []
         if job.policy is not None:
-            from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
-
             expected = edit.request if vendor_tools is None else vendor_tools.hide_tools(edit.request)
-            stages.append(ToolCallGuard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
+            stages.append(self._guard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
@@ -188,6 +186,12 @@ class ResponseBuilder:
         if job.client_request.store or job.resolved.warnings:
             stages.append(ResponseRecorder(self._store, job.client_request, job.resolved))
         return stages
+
+    def _guard(self, request: Request, policy: GuardPolicy, later: Sequence[Message]) -> EventStage:
+        """Returns the guard of a response: to this request, and after these messages of the gateway's tools."""
+        from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
+
+        return ToolCallGuard(request, policy, later)
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""

@@ -1,14 +1,19 @@
-"""Writes records to the tables, many in one transaction."""
+"""Writes records to the tables, many in one transaction.
+
+SQLAlchemy writes the statements; their values go to the driver as tuples, without the objects that SQLAlchemy would
+create for each row, which take longer than everything else here.
+"""
 
 import hashlib
 import json
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
+from functools import cache, lru_cache, partial
 from typing import Any, Final, TypeAlias, TypeVar
 
 import msgspec
-from sqlalchemy import Connection, Table
+from sqlalchemy import Connection, Dialect, Insert, Table
 from sqlalchemy.dialects import postgresql, sqlite
 
 from dragoman.records import schema
@@ -23,14 +28,15 @@ _SUMS: Final = (
     "total_ms",
     "cost_usd",
 )
+"""Columns of `exchanges` that `day_totals` adds up, in its order."""
 _encode_key = msgspec.msgpack.Encoder().encode
 _ID_BYTES: Final = 6
 """Size of the digests: two of 10,000 series have the same one with a probability of 1 in 5 million."""
-
+_KNOWN_LABELS: Final = 4096
 _INTEGER_LIMIT: Final = 2**31 - 1
 _SMALL_LIMIT: Final = 2**15 - 1
 
-Row: TypeAlias = dict[str, Any]
+Row: TypeAlias = tuple[Any, ...]
 T = TypeVar("T")
 
 
@@ -40,15 +46,11 @@ class Batch:
     def __init__(self) -> None:
         self.exchanges: list[Row] = []
         self.calls: list[Row] = []
-        self._ids: dict[Series | CallKind, int] = {}
-        self._coarse_ids: dict[Series, int] = {}
-        """Key of the coarse series of each series."""
         self._series: dict[int, Row] = {}
         self._kinds: dict[int, Row] = {}
         self._totals: dict[tuple[int, int], list[float]] = {}
-        self._day_calls: Counter[tuple[int, int, int]] = Counter()
-        self._first: Counter[tuple[int, int, int]] = Counter()
-        self._total: Counter[tuple[int, int, int]] = Counter()
+        self._day_calls: dict[tuple[int, int, int], int] = {}
+        self._times: dict[tuple[int, int, int], list[int]] = {}
 
     def add(self, record: ExchangeRecord, number: int) -> None:
         """Adds a record.
@@ -57,84 +59,106 @@ class Batch:
             record: The record.
             number: Its `exchanges.number`, which no other record has.
         """
-        series_id = self._ids.get(record.series) or self._id(record.series, self._series)
-        coarse_id = self._coarse_ids.get(record.series) or self._coarse_id(record.series)
         day = number // schema.NUMBERS_PER_DAY
-        row = _exchange_row(record, number, series_id)
-        self.exchanges.append(row)
-        counts: Counter[int] = Counter()  # kinds are unique in the table
-        for kind, count in record.calls:
-            counts[self._ids.get(kind) or self._id(kind, self._kinds)] += count
-        for kind_id, count in counts.items():
-            self.calls.append({"number": number, "kind_id": kind_id, "series_id": series_id, "count": count})
-            self._day_calls[day, coarse_id, kind_id] += count
-        self._add_to_day(row, day, series_id)
+        row, coarse = _series_rows(record.series)
+        series_id, coarse_id = row[0], coarse[0]
+        self._series[series_id] = row
+        self._series[coarse_id] = coarse
+        exchange = _exchange_row(record, number, series_id)
+        self.exchanges.append(exchange)
+        if record.calls:
+            self._add_calls(record.calls, number, day, series_id, coarse_id)
+        totals = self._totals.get((day, series_id))
+        if totals is None:
+            totals = self._totals[day, series_id] = [0] * (1 + len(_SUMS))
+        totals[0] += 1
+        for place, column in enumerate(_SUM_PLACES, 1):
+            totals[place] += exchange[column] or 0
         if not record.series.error:
-            self._add_times(row, day, coarse_id)
+            self._add_time(day, coarse_id, exchange[_TOTAL_MS], 1)
+            if exchange[_FIRST_MS] is not None:
+                self._add_time(day, coarse_id, exchange[_FIRST_MS], 0)
 
     def write(self, connection: Connection) -> None:
         """Writes all rows, in the transaction of the connection."""
         # Before the rows that refer to them, and always: another process may have deleted them as unused.
-        _insert_missing(connection, schema.series, self._series)
-        _insert_missing(connection, schema.call_kinds, self._kinds)
-        connection.execute(schema.exchanges.insert(), self.exchanges)
-        if self.calls:
-            connection.execute(schema.calls.insert(), self.calls)
-        totals = [
-            dict(zip(("day", "series_id", "exchanges", *_SUMS), (*key, *sums), strict=True))
-            for key, sums in self._totals.items()
-        ]
-        _add_up(connection, schema.day_totals, totals)
-        _add_up(connection, schema.day_calls, _rows(("day", "series_id", "kind_id"), count=self._day_calls))
-        times = _rows(("day", "series_id", "bucket"), first=self._first, total=self._total)
-        _add_up(connection, schema.day_times, times)
+        _execute(connection, schema.series, _insert_missing, sorted(self._series.values()))
+        _execute(connection, schema.call_kinds, _insert_missing, sorted(self._kinds.values()))
+        _execute(connection, schema.exchanges, _insert, self.exchanges)
+        _execute(connection, schema.calls, _insert, self.calls)
+        # Transactions that lock rows in the same order cannot deadlock.
+        _execute(connection, schema.day_totals, _add_up, sorted((*key, *sums) for key, sums in self._totals.items()))
+        _execute(connection, schema.day_calls, _add_up, sorted((*key, n) for key, n in self._day_calls.items()))
+        _execute(connection, schema.day_times, _add_up, sorted((*key, *counts) for key, counts in self._times.items()))
 
-    def _id(self, labels: Series | CallKind, rows: dict[int, Row]) -> int:
-        """Returns the key of the row with these labels, which becomes one of the rows."""
-        row = {name: _text(value) for name, value in msgspec.structs.asdict(labels).items()}
-        content = _encode_key(list(row.values()))
-        id = self._ids[labels] = int.from_bytes(hashlib.blake2b(content, digest_size=_ID_BYTES).digest()) or 1
-        rows[id] = {"id": id, **row}
-        return id
+    def _add_calls(
+        self, calls: Iterable[tuple[CallKind, int]], number: int, day: int, series_id: int, coarse_id: int
+    ) -> None:
+        counts: Counter[int] = Counter()  # kinds are unique in the table
+        for kind, count in calls:
+            row = _kind_row(kind)
+            self._kinds[row[0]] = row
+            counts[row[0]] += count
+        for kind_id, count in counts.items():
+            self.calls.append((number, kind_id, series_id, count))
+            key = (day, coarse_id, kind_id)
+            self._day_calls[key] = self._day_calls.get(key, 0) + count
 
-    def _coarse_id(self, series: Series) -> int:
-        coarse = coarse_series(series)
-        id = self._coarse_ids[series] = self._ids.get(coarse) or self._id(coarse, self._series)
-        return id
-
-    def _add_to_day(self, row: Row, day: int, series_id: int) -> None:
-        totals = self._totals.setdefault((day, series_id), [0] * (1 + len(_SUMS)))
-        for place, value in enumerate((1, *(row[name] or 0 for name in _SUMS))):
-            totals[place] += value
-
-    def _add_times(self, row: Row, day: int, series_id: int) -> None:
-        self._total[day, series_id, bucket(row["total_ms"])] += 1
-        if row["first_ms"] is not None:
-            self._first[day, series_id, bucket(row["first_ms"])] += 1
+    def _add_time(self, day: int, coarse_id: int, ms: int, place: int) -> None:
+        key = (day, coarse_id, bucket(ms))
+        counts = self._times.get(key)
+        if counts is None:
+            counts = self._times[key] = [0, 0]
+        counts[place] += 1
 
 
 def _exchange_row(record: ExchangeRecord, number: int, series_id: int) -> Row:
-    return {
-        "number": number,
-        "id": record.id,
-        "series_id": series_id,
-        "session": _text(record.session),
-        "attempts": min(record.attempts, _SMALL_LIMIT),
-        "failed_attempts": _json(record.failed_attempts),
-        "input_tokens": _count(record.input_tokens),
-        "cached_tokens": _count(record.cached_tokens),
-        "output_tokens": _count(record.output_tokens),
-        "reasoning_tokens": _count(record.reasoning_tokens),
-        "tools_offered": record.tools_offered,
-        "error_message": _text(record.error_message),
-        "warnings": _json(record.warnings),
-        "first_ms": _count(record.first_ms),
-        "total_ms": _count(record.total_ms),
-        "queue_ms": _count(record.queue_ms),
-        "prompt_ms": _count(record.prompt_ms),
-        "cost_usd": record.cost_usd if record.cost_usd is not None and math.isfinite(record.cost_usd) else None,
-        "captured": _text(record.captured),
-    }
+    cost_usd = record.cost_usd
+    return (
+        number,
+        record.id,
+        series_id,
+        record.session and _text(record.session),
+        min(record.attempts, _SMALL_LIMIT),
+        _json(record.failed_attempts) if record.failed_attempts else None,
+        _count(record.input_tokens),
+        _count(record.cached_tokens),
+        _count(record.output_tokens),
+        _count(record.reasoning_tokens),
+        record.tools_offered,
+        record.error_message and _text(record.error_message),
+        _json(record.warnings) if record.warnings else None,
+        _count(record.first_ms),
+        _count(record.total_ms),
+        _count(record.queue_ms),
+        _count(record.prompt_ms),
+        cost_usd if cost_usd is not None and math.isfinite(cost_usd) else None,
+        record.captured,
+    )
+
+
+_COLUMNS: Final = [column.name for column in schema.exchanges.columns]
+"""The order of `_exchange_row`."""
+_SUM_PLACES: Final = [_COLUMNS.index(name) for name in _SUMS]
+_FIRST_MS, _TOTAL_MS = _COLUMNS.index("first_ms"), _COLUMNS.index("total_ms")
+
+
+@lru_cache(_KNOWN_LABELS)
+def _series_rows(series: Series) -> tuple[Row, Row]:
+    """Returns the rows of the series and of its coarse series."""
+    return _label_row(series), _label_row(coarse_series(series))
+
+
+@lru_cache(_KNOWN_LABELS)
+def _kind_row(kind: CallKind) -> Row:
+    return _label_row(kind)
+
+
+def _label_row(labels: Series | CallKind) -> Row:
+    """Returns the row with these labels, after its key."""
+    values = tuple(map(_text, msgspec.structs.astuple(labels)))
+    digest = hashlib.blake2b(_encode_key(values), digest_size=_ID_BYTES).digest()
+    return (int.from_bytes(digest), *values)
 
 
 def _text(value: T) -> T | str:
@@ -146,37 +170,44 @@ def _text(value: T) -> T | str:
 
 def _count(value: int | None) -> int | None:
     """Returns a number within the range of its column: numbers of tokens come from upstream servers."""
-    return None if value is None else max(0, min(value, _INTEGER_LIMIT))
+    return value if value is None or 0 <= value <= _INTEGER_LIMIT else max(0, min(value, _INTEGER_LIMIT))
 
 
-def _json(value: object) -> str | None:
-    return json.dumps(value, separators=(",", ":")) if value else None
+def _json(value: object) -> str:
+    return json.dumps(value, separators=(",", ":"))
 
 
-def _rows(keys: Sequence[str], **columns: Counter[tuple[int, int, int]]) -> list[Row]:
-    merged = {key: dict(zip(keys, key, strict=True)) for counter in columns.values() for key in counter}
-    for name, counter in columns.items():
-        for key, row in merged.items():
-            row[name] = counter[key]
-    return list(merged.values())
-
-
-def _insert_missing(connection: Connection, table: Table, rows: Mapping[int, Row]) -> None:
+def _execute(connection: Connection, table: Table, statement: Any, rows: Sequence[Row]) -> None:
     if rows:
-        ordered = [rows[id] for id in sorted(rows)]  # transactions that lock rows in the same order cannot deadlock
-        connection.execute(_upsert(connection)(table).on_conflict_do_nothing(), ordered)
+        connection.exec_driver_sql(_sql(connection.dialect.name, table, statement), list(rows))
 
 
-def _add_up(connection: Connection, table: Table, rows: Iterable[Row]) -> None:
+@cache
+def _sql(dialect_name: str, table: Table, statement: Any) -> str:
+    """Returns the text of a statement, with a place for each column of the table."""
+    # Of psycopg's two styles, only `format` takes tuples.
+    new: Any = partial(postgresql.dialect, paramstyle="format") if dialect_name == "postgresql" else sqlite.dialect
+    dialect: Dialect = new()
+    return str(statement(dialect_name, table).compile(dialect=dialect))
+
+
+def _insert(dialect_name: str, table: Table) -> Insert:
+    return table.insert()
+
+
+def _insert_missing(dialect_name: str, table: Table) -> Insert:
+    insert: Insert = _upsert(dialect_name, table).on_conflict_do_nothing()
+    return insert
+
+
+def _add_up(dialect_name: str, table: Table) -> Insert:
     """Inserts rows, or adds their values to the existing ones."""
+    new = _upsert(dialect_name, table)
+    sums = {column: column + new.excluded[column.name] for column in table.columns if not column.primary_key}
     keys = [column.name for column in table.primary_key]
-    ordered = sorted(rows, key=lambda row: [row[key] for key in keys])
-    if not ordered:
-        return
-    insert = _upsert(connection)(table)
-    sums = {column: column + insert.excluded[column.name] for column in table.columns if not column.primary_key}
-    connection.execute(insert.on_conflict_do_update(index_elements=keys, set_=sums), ordered)
+    insert: Insert = new.on_conflict_do_update(index_elements=keys, set_=sums)
+    return insert
 
 
-def _upsert(connection: Connection) -> Any:
-    return postgresql.insert if connection.dialect.name == "postgresql" else sqlite.insert
+def _upsert(dialect_name: str, table: Table) -> Any:
+    return postgresql.insert(table) if dialect_name == "postgresql" else sqlite.insert(table)

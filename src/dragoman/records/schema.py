@@ -22,7 +22,6 @@ from sqlalchemy import (
     Boolean,
     Column,
     Float,
-    ForeignKey,
     Integer,
     MetaData,
     SmallInteger,
@@ -80,7 +79,7 @@ exchanges = Table(
     metadata,
     Column("number", _KEY, primary_key=True, autoincrement=False),
     Column("id", Text, nullable=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), nullable=False),
+    Column("series_id", BigInteger, nullable=False),
     Column("session", Text),
     Column("attempts", SmallInteger, nullable=False),
     Column("failed_attempts", Text),  # JSON: [[upstream, reason], ...]
@@ -103,8 +102,8 @@ calls = Table(
     "calls",
     metadata,
     Column("number", BigInteger, primary_key=True, autoincrement=False),
-    Column("kind_id", BigInteger, ForeignKey("call_kinds.id"), primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), nullable=False),
+    Column("kind_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, nullable=False),
     Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -113,7 +112,7 @@ day_totals = Table(
     "day_totals",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),  # days since 1970-01-01, UTC
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
     Column("exchanges", Integer, nullable=False),
     Column("attempts", Integer, nullable=False),
     Column("input_tokens", BigInteger, nullable=False),
@@ -129,8 +128,8 @@ day_calls = Table(
     "day_calls",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
-    Column("kind_id", BigInteger, ForeignKey("call_kinds.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
+    Column("kind_id", BigInteger, primary_key=True, autoincrement=False),
     Column("count", Integer, nullable=False),
     sqlite_with_rowid=False,
 )
@@ -139,7 +138,7 @@ day_times = Table(
     "day_times",
     metadata,
     Column("day", Integer, primary_key=True, autoincrement=False),
-    Column("series_id", BigInteger, ForeignKey("series.id"), primary_key=True, autoincrement=False),
+    Column("series_id", BigInteger, primary_key=True, autoincrement=False),
     Column("bucket", SmallInteger, primary_key=True, autoincrement=False),  # of `record.bucket`
     Column("first", Integer, nullable=False),  # exchanges whose first_ms is in the bucket
     Column("total", Integer, nullable=False),  # exchanges whose total_ms is in the bucket

@@ -96,7 +96,7 @@ class App:
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self._on_error = tuple(on_error)
+        self._on_error = (*on_error, *gateway.on_error)
         self._tracing = tracing
         self._gateway = gateway
         self._config = config
@@ -129,6 +129,7 @@ class App:
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
         record.trace = trace_context.read(headers)
+        record.prices = self._gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:

@@ -16,7 +16,7 @@ from dragoman.cli._terminal import one_line
 from dragoman.core.errors import ConfigError, quote
 from dragoman.records.reports.exchange_log import LogCall, LogEntry, find_exchanges
 
-_SHOWN: Final[Mapping[str, str]] = {
+_GROUPS: Final[Mapping[str, str]] = {
     "client": "key agent role session dialect stream",
     "model": "model alias upstream upstream_model tool_mode format passthrough",
     "result": "status finish error error_message warnings attempts failed_attempts",
@@ -60,7 +60,7 @@ def _lines(entry: LogEntry, capture: Path | None) -> Iterator[str]:
     facts = entry.as_json()
     ended = datetime.fromtimestamp(entry.ended_s, UTC).isoformat(" ", "milliseconds")
     yield f"{facts['id']}, ended {ended}, Dragoman {facts.get('version', '-')}"
-    for title, names in _SHOWN.items():
+    for title, names in _GROUPS.items():
         found = [(name, facts[name]) for name in names.split() if facts.get(name) not in (None, "", False, [])]
         if found:
             yield f"  {title:<8}{', '.join(f'{name} {_text(value)}' for name, value in found)}"

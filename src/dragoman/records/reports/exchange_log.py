@@ -41,7 +41,7 @@ class LogCall(msgspec.Struct, frozen=True):
 
 
 class LogEntry(msgspec.Struct, frozen=True):
-    """One exchange."""
+    """A recorded exchange with its labels and calls."""
 
     number: int
     values: Mapping[str, Any]

@@ -8,11 +8,11 @@ Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Info, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
@@ -23,10 +23,12 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
 from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
+from dragoman.server.observe.backend_gauges import BackendGauges
 from dragoman.server.observe.call_outcomes import OUTCOMES
+from dragoman.server.observe.process_metrics import ProcessFamilies
 
 if TYPE_CHECKING:
-    from dragoman.server.observe.shared_metrics import Merge, SharedFamilies
+    from dragoman.server.observe.shared_metrics import SharedFamilies
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
@@ -63,9 +65,7 @@ class Metrics:
         make.gauge(
             "dragoman_start_time_seconds", "When the gateway was started, in seconds since 1970.", "earliest"
         ).set_to_current_time()
-        self._up = make.labelled_gauge(
-            "dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), "running_min"
-        )
+        self._backends = BackendGauges(make)
         self._in_flight = make.gauge("dragoman_requests_in_flight", "Requests that are being answered.", "running_sum")
         self._in_flight.set(0)
         labels = ("dialect", "model", "status")
@@ -96,11 +96,32 @@ class Metrics:
             ("model",),
             _CONVERSION_BUCKETS_S,
         )
+        self._overhead = make.histogram(
+            "dragoman_overhead_seconds",
+            "Time from a request to the first event of its answer, without waiting for the servers.",
+            ("model",),
+            _CONVERSION_BUCKETS_S,
+        )
         self._define_counts(make)
         gateway.on_tool_run = self._count_tool_run
 
-    def _define_counts(self, make: "_ProcessFamilies | SharedFamilies") -> None:
+    def _define_counts(self, make: "ProcessFamilies | SharedFamilies") -> None:
         """Defines what is counted of each response."""
+        self._repeats = {
+            "retry": make.counter("dragoman_retries_total", "Requests sent to a server again.", ("upstream",)),
+            "failover": make.counter(
+                "dragoman_failovers_total", "Failures after which another server was asked.", ("upstream",)
+            ),
+            "reask": make.counter(
+                "dragoman_reasks_total", "Responses after which the model was re-asked.", ("upstream",)
+            ),
+        }
+        self._key_requests = make.counter("dragoman_key_requests_total", "Requests by API key.", ("key", "status"))
+        self._key_tokens = make.counter("dragoman_key_tokens_total", "Tokens by API key.", ("key", "kind"))
+        self._cached = make.counter(
+            "dragoman_cached_input_tokens_total", "Tokens of prompts that servers read from a cache.", ("model",)
+        )
+        self._cost = make.counter("dragoman_cost_usd_total", "Cost in US dollars, where it is known.", ("model",))
         self._input = make.counter(
             "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",)
         )
@@ -135,12 +156,7 @@ class Metrics:
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def _set_up(self) -> None:
-        ready: dict[str, bool] = {}
-        for state in self._gateway.health():  # two backends may have the same name
-            name = str(state.get("backend", ""))
-            ready[name] = ready.get(name, True) and bool(state["ready"])
-        for name, is_ready in ready.items():
-            self._up.labels(name).set(is_ready)
+        self._backends.set(self._gateway.health())
 
     def _publish_state(self) -> None:
         """Publishes every second, from now on, which backends are ready."""
@@ -165,6 +181,12 @@ class Metrics:
             self._child(self._requests, dialect, model, str(record.status), upstream).inc()
         if record.error:
             self._failures.labels(dialect, model, record.error.partition(":")[0], upstream).inc()
+        for repeated, kind in record.attempts.repeats:
+            self._child(self._repeats[kind], repeated).inc()
+        if record.client.key:
+            self._child(self._key_requests, record.client.key, str(record.status)).inc()
+            self._child(self._key_tokens, record.client.key, "input").inc(record.usage.input_tokens)
+            self._child(self._key_tokens, record.client.key, "output").inc(record.usage.output_tokens)
         for code in record.warnings:
             self._warnings.labels(model, code).inc()
         if record.first_s is not None:
@@ -180,8 +202,14 @@ class Metrics:
             self._child(self._first_seconds, model).observe(first_s)
         if not record.is_passthrough:
             self._child(self._conversion, model).observe(record.spent.seconds)
+        if (overhead_s := record.overhead_s) is not None:
+            self._child(self._overhead, model).observe(overhead_s)
         self._child(self._input, model).inc(record.usage.input_tokens)
         self._child(self._output, model).inc(record.usage.output_tokens)
+        if record.usage.cached_input_tokens:
+            self._child(self._cached, model).inc(record.usage.cached_input_tokens)
+        if record.usage.cost_usd:
+            self._child(self._cost, model).inc(record.usage.cost_usd)
         if record.is_passthrough:
             self._child(self._passed_through, model).inc()
         for (tool, outcome), count in record.tally.outcomes.items():
@@ -237,28 +265,9 @@ class Metrics:
         return tool
 
 
-class _ProcessFamilies:
-    """The metrics of a gateway with one process."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
-        return Counter(name, documentation, labels, registry=self._registry)
-
-    def gauge(self, name: str, documentation: str, merge: "Merge") -> Gauge:
-        return Gauge(name, documentation, registry=self._registry)
-
-    def labelled_gauge(self, name: str, documentation: str, labels: Sequence[str], merge: "Merge") -> Gauge:
-        return Gauge(name, documentation, labels, registry=self._registry)
-
-    def histogram(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, documentation, labels, registry=self._registry, buckets=buckets)
-
-
-def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "_ProcessFamilies | SharedFamilies":
+def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "ProcessFamilies | SharedFamilies":
     if shared_dir is None:
-        return _ProcessFamilies(registry)
+        return ProcessFamilies(registry)
     from dragoman.server.observe.shared_metrics import SharedFamilies
 
     families = SharedFamilies(shared_dir / "metrics")

@@ -22,7 +22,7 @@ def upgrade() -> None:
         "exchanges",
         sa.Column("number", _KEY, primary_key=True, autoincrement=False),
         sa.Column("id", sa.Text, nullable=False),
-        _reference("series"),
+        _id("series_id"),
         sa.Column("session", sa.Text),
         sa.Column("attempts", sa.SmallInteger, nullable=False),
         sa.Column("failed_attempts", sa.Text),
@@ -40,8 +40,8 @@ def upgrade() -> None:
     op.create_table(
         "calls",
         sa.Column("number", sa.BigInteger, primary_key=True, autoincrement=False),
-        _reference("call_kinds", "kind_id", primary_key=True, autoincrement=False),
-        _reference("series"),
+        _id("kind_id", primary_key=True, autoincrement=False),
+        _id("series_id"),
         sa.Column("count", sa.Integer, nullable=False),
         sqlite_with_rowid=False,
     )
@@ -81,7 +81,7 @@ def _create_sums() -> None:
     op.create_table(
         "day_totals",
         sa.Column(*day, **part_of_key),
-        _reference("series", **part_of_key),
+        _id("series_id", **part_of_key),
         sa.Column("exchanges", sa.Integer, nullable=False),
         sa.Column("attempts", sa.Integer, nullable=False),
         *(
@@ -95,15 +95,15 @@ def _create_sums() -> None:
     op.create_table(
         "day_calls",
         sa.Column(*day, **part_of_key),
-        _reference("series", **part_of_key),
-        _reference("call_kinds", "kind_id", **part_of_key),
+        _id("series_id", **part_of_key),
+        _id("kind_id", **part_of_key),
         sa.Column("count", sa.Integer, nullable=False),
         sqlite_with_rowid=False,
     )
     op.create_table(
         "day_times",
         sa.Column(*day, **part_of_key),
-        _reference("series", **part_of_key),
+        _id("series_id", **part_of_key),
         sa.Column("bucket", sa.SmallInteger, **part_of_key),
         sa.Column("first", sa.Integer, nullable=False),
         sa.Column("total", sa.Integer, nullable=False),
@@ -130,5 +130,5 @@ def _create_views() -> None:
     )
 
 
-def _reference(table: str, name: str = "series_id", **options: Any) -> "sa.Column[int]":
-    return sa.Column(name, sa.BigInteger, sa.ForeignKey(f"{table}.id"), nullable=False, **options)
+def _id(name: str, **options: Any) -> "sa.Column[int]":
+    return sa.Column(name, sa.BigInteger, nullable=False, **options)
