@@ -31,6 +31,8 @@ class _Report:
 
     def __init__(self, args: argparse.Namespace, now_s: float) -> None:
         """Raises: ConfigError: an option is wrong."""
+        if args.limit < 0:
+            raise ConfigError(f"expected a number of rows, got {args.limit} - at --limit")
         only = {name: getattr(args, name) for name in FILTERS if getattr(args, name) is not None}
         usual = _USUAL if not (args.csv or args.parquet) else _USUAL[:1]
         self.groupings = [Grouping(by, only, args.tool) for by in ((_dimensions(args.by),) if args.by else usual)]
