@@ -49,6 +49,8 @@ Each server has a table of its own, `[upstreams.NAME]` ([upstream servers](serve
 adds one with the name `upstream`.""",
     "mcp": """\
 Each server has a table of its own, `[mcp.NAME]` ([MCP](mcp.md)).""",
+    "keys": """\
+Each key has a table of its own, `[keys.NAME]`, here or in a keys file ([API keys](keys.md)).""",
     "prices": """\
 Each pattern of model names has a table of its own, such as `[prices."gpu/qwen*"]` ([prices](limits.md#prices)).""",
     "formats": """\

@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dragoman import compose, dialects
@@ -32,6 +33,8 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
+from dragoman.config.checks import requires_keys
+from dragoman.config.keys_file import writable_by_others
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
@@ -150,7 +153,7 @@ def run(args: argparse.Namespace) -> int:
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
     config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
     loose = settings.readable_secrets(compose.settings_path(args.config), config)
-    problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
+    problems = [*settings.unknown_variables(os.environ), *([loose] if loose else []), *_check_keys(config, origin)]
     problems += filter(None, [environment.missing_message(os.environ)])
     if config.server.workers > 1 and sys.platform == "win32":
         raise ConfigError(
@@ -173,6 +176,23 @@ def run(args: argparse.Namespace) -> int:
         raise ConfigError(missing)
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
     return _serve(config, bool(name), problems, log_format, debug=args.log_level == "debug")
+
+
+def _check_keys(config: settings.Config, origin: dict[str, str]) -> list[str]:
+    """Checks the keys, and returns what the user should change.
+
+    Raises: ConfigError: the keys file is wrong, or is named but missing.
+    """
+    from dragoman.server.keys.ring import KeyRing
+
+    path = Path(config.server.keys_path)
+    if "server.keys_path" in origin and not path.exists():
+        raise ConfigError(
+            f"expected a keys file, got none: `dragoman keys create NAME` creates {path} - at server.keys_path, "
+            f"from {origin['server.keys_path']}"
+        )
+    KeyRing.from_config(config)
+    return [problem] if (problem := writable_by_others(path)) else []
 
 
 def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
@@ -233,8 +253,10 @@ def _serve_until_stopped(
     *,
     debug: bool,
 ) -> int:
+    keys = "" if not requires_keys(config) else "dragoman keys list" if _has_named(config) else "server.api_keys"
+
     def show(url: str, names: Sequence[str]) -> None:
-        announce(url, names, bool(config.server.api_keys), report)
+        announce(url, names, keys, report)
 
     if config.server.workers > 1:
         from dragoman.cli._workers import supervisor
@@ -243,6 +265,7 @@ def _serve_until_stopped(
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
         return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
+    from dragoman.server.keys.ring import KeyRing
     from dragoman.server.run import run as serve
 
     gateway = compose.build_gateway(config, embedded, report, get_weights)
@@ -252,6 +275,7 @@ def _serve_until_stopped(
         lambda url: show(url, model_ids(gateway)),
         print_status=report,
         capture=config.capture,
+        keys=KeyRing.from_config(config),
     )
 
 
@@ -260,24 +284,28 @@ def model_ids(gateway: Gateway) -> list[str]:
     return [model.id for model in gateway.models() if model.id not in model.aliases]
 
 
-def announce(url: str, names: Sequence[str], has_keys: bool, print_status: Callable[[str], None]) -> None:
+def _has_named(config: settings.Config) -> bool:
+    return bool(config.keys) or Path(config.server.keys_path).exists()
+
+
+def announce(url: str, names: Sequence[str], keys: str, print_status: Callable[[str], None]) -> None:
     """Reports the URL, and what to configure in a client.
 
     Args:
         url: where the gateway listens.
         names: the models.
-        has_keys: requests need an API key.
+        keys: what has the API keys; empty: requests need none.
         print_status: receives each line.
     """
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    key = "one of server.api_keys" if has_keys else "any"
+    key = f"one of {keys}" if keys else "any"
     print_status(f"listening on {url}")
     print_status(f"OpenAI clients: base URL {url}/v1, API key: {key}")
     print_status(f"Anthropic clients: base URL {url} (without /v1), API key: {key}")
     print_status(
         f"models: {', '.join(names[:_MAX_LISTED])}{more}" if names else "models: none yet; the servers report none"
     )
-    header = "-H 'Authorization: Bearer KEY' " if has_keys else ""
+    header = "-H 'Authorization: Bearer KEY' " if keys else ""
     body = json.dumps({"model": names[0] if names else "MODEL", "messages": [{"role": "user", "content": "Hello"}]})
     print_status(f"try: curl {url}{dialects.get('openai_chat').path} {header}-d {shlex.quote(body)}")
 

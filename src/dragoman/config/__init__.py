@@ -27,6 +27,7 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
+from dragoman.config.keys_file import keys_path, read_key
 from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -78,12 +79,13 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             name: _named_table("formats", name, table, TagFormatConfig, origin)
             for name, table in tables.pop("formats", {}).items()
         }
+        keys = {name: read_key(name, table, path, environ) for name, table in tables.pop("keys", {}).items()}
+        config = msgspec.convert(tables, Config, strict=False)
+        server = msgspec.structs.replace(
+            config.server, keys_path=keys_path(config.server.keys_path, path or default_path())
+        )
         config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False),
-            upstreams=upstreams,
-            mcp=servers,
-            formats=formats,
-            prices=prices,
+            config, server=server, upstreams=upstreams, mcp=servers, formats=formats, keys=keys, prices=prices
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
@@ -96,7 +98,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
     They are not errors: for a service called dragoman, Kubernetes itself sets `DRAGOMAN_PORT`.
     """
-    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
+    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG", "DRAGOMAN_API_KEY"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
     return [f"the variable {name} is not one of ours and does nothing{nearest(name, known)}" for name in ours]
 
@@ -132,6 +134,7 @@ def setting_values(config: Config) -> Iterator[tuple[str, object]]:
     sections: Mapping[str, Mapping[str, msgspec.Struct]] = {
         "upstreams": config.upstreams,
         "mcp": config.mcp,
+        "keys": config.keys,
         "prices": config.prices,
         "formats": config.formats,
     }
@@ -180,7 +183,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "backends")
+_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "backends", "keys")
 """Sections that contain tables of their own."""
 
 
@@ -205,7 +208,7 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
         if (section := key.partition(".")[0]) in _NAMED:
             _check_named_key(section, key, value, origin[key])
-        elif key not in known and not key.startswith("model_aliases."):
+        elif section != "keys" and key not in known and not key.startswith("model_aliases."):
             hint = hint_for_key(key, value, _names_by_section())
             raise ConfigError(f"unknown setting '{key}'{hint} - in {origin[key]}")
     for alias, target in tables.get("model_aliases", {}).items():

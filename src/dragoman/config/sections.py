@@ -8,6 +8,7 @@ from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.chat import ChatConfig
+from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.hooks.config import HooksConfig
@@ -39,6 +40,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = {}
     hooks: HooksConfig = HooksConfig()
     mcp: Annotated[dict[str, McpServerConfig], setting("MCP servers, each a table of its own.")] = {}
+    keys: Annotated[dict[str, KeyConfig], setting("API keys of clients, each a table of its own (docs/keys.md).")] = {}
     formats: Annotated[dict[str, TagFormatConfig], setting("Formats of tool calls, each a table of its own.")] = {}
     backends: Annotated[
         dict[str, dict[str, Any]], setting("Backends of installed packages, each a table of its own.")

@@ -134,8 +134,15 @@ class UnknownModelError(ClientError):
 
     status_hint = 404
 
-    def __init__(self, model: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown model {quote(model)}{one_of(model, sorted(known), 'available: ')}")
+    def __init__(self, model: str, known: Iterable[str], key: str = "") -> None:
+        """
+        Args:
+            model: The requested name.
+            known: The models that the client can request.
+            key: The name of its API key, if that may not use all models.
+        """
+        limited = f", or the API key {key} may not use it" if key else ""
+        super().__init__(f"unknown model {quote(model)}{limited}{one_of(model, sorted(known), 'available: ')}")
         self.model = model
 
 

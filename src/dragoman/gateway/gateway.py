@@ -98,9 +98,9 @@ class Gateway:
         finally:
             self.response_store.close()
 
-    def models(self) -> list[ServedModel]:
-        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
-        return self._router.models()
+    def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
+        """See `Router.models`."""
+        return self._router.models(client)
 
     async def refresh_local_models(self) -> None:
         """Updates the lists of models that are files of this machine."""
@@ -165,14 +165,15 @@ class Gateway:
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
         backend, routed = routes[0]
-        if offers_tools(self._vendor_tools.executors, request.model, routed.model):
+        vendor_tools = self._vendor_tools.for_client(context.client)
+        if offers_tools(vendor_tools.executors, request.model, routed.model):
             return None
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or has_part(routed.messages, PreviousResponseRef) or repair_history(routed.messages)[1]:
             return None
         if client_run_tools.with_functions(request, routes[0])[0] is not request:
             return None
-        if self._vendor_tools.plan(request, routes[0]) is not None:
+        if vendor_tools.plan(request, routes[0]) is not None:
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)

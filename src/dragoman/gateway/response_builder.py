@@ -91,9 +91,10 @@ class ResponseBuilder:
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
         """
-        servers = declared_servers(request, route, self._vendor_tools.executors)
-        listings = await self._vendor_tools.list_tools(servers) if servers else ()
-        work = partial(self._prepare, request, context, buffering, listings, route)
+        vendor_tools = self._vendor_tools.for_client(context.client)
+        servers = declared_servers(request, route, vendor_tools.executors)
+        listings = await vendor_tools.list_tools(servers) if servers else ()
+        work = partial(self._prepare, request, context, buffering, listings, route, vendor_tools)
         in_thread = context.is_large or self._store.blocks(request)
         return await asyncio.to_thread(work) if in_thread else work()
 
@@ -104,9 +105,10 @@ class ResponseBuilder:
         buffering: Buffering | None,
         listings: Listings,
         route: ModelRoute,
+        vendor_tools: VendorToolRunner,
     ) -> ResponseJob:
         require_single_choice(request)
-        resolved = self._store.resolve(limit_to_one_call(request))
+        resolved = self._store.resolve(limit_to_one_call(request), context.client.key)
         complete, unseen = client_run_tools.with_functions(resolved.request, route)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
@@ -114,9 +116,9 @@ class ResponseBuilder:
             complete, needs_compaction = compaction.prepare_request(complete, route, self._seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = summary_request(complete, route, self._vendor_tools)
+                summary = summary_request(complete, route, vendor_tools)
                 return ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = self._vendor_tools.plan(complete, route, listings)
+        plan = vendor_tools.plan(complete, route, listings)
         complete = complete if plan is None else plan.request
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
@@ -150,7 +152,8 @@ class ResponseBuilder:
     def _generator(self, backend: Backend, job: ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return self._vendor_tools.response(backend, job.vendor_tools, self.on_tool_run).generate
+            vendor_tools = self._vendor_tools.for_client(job.context.client)
+            return vendor_tools.response(backend, job.vendor_tools, self.on_tool_run).generate
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:

@@ -15,7 +15,6 @@
 A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
 """
 
-import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -29,7 +28,6 @@ from dragoman import __version__, dialects, trace_context
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core import hooks
 from dragoman.core.errors import (
-    AuthError,
     DragomanError,
     ForbiddenError,
     MethodNotAllowedError,
@@ -40,6 +38,7 @@ from dragoman.core.errors import (
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
+from dragoman.mcp_client.combined_server import PERMISSIONS
 from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
@@ -47,6 +46,9 @@ from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
+from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
+from dragoman.server.keys.key import NO_RIGHTS, ApiKey
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
@@ -83,6 +85,7 @@ class App:
         on_error: Iterable[OnError] = (),
         capture: CaptureConfig = NO_CAPTURE,
         shared_dir: Path | None = None,
+        keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
         """Args:
@@ -91,6 +94,7 @@ class App:
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
             capture: which exchanges are written to disk.
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
+            keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
 
         Raises:
@@ -110,7 +114,8 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
+        self._keys = KeyRing({}, config.api_keys) if keys is None else keys
+        self._captures = CaptureStore(capture, gateway, self._keys.plain_secrets()) if capture.dir else None
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
@@ -148,11 +153,12 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= self._check_origin(headers)
-            if method != "OPTIONS" and path not in _PATHS_WITHOUT_KEY:
-                self._authenticate(headers)
+            key = self._authenticate(method, path, headers)
+            record.client = key.client
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
+                scope = {**scope, PERMISSIONS: key.client.permissions}
                 await self._gateway.mcp_endpoint(scope, receive, send_tracked)
             elif posted is not None and (posted.passed or posted.loads is not None):
                 client = Client.from_scope(scope, receive, send_tracked)
@@ -168,7 +174,7 @@ class App:
                 )
                 await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
             else:
-                await self._get(scope, path, headers, send_tracked)
+                await self._get(scope, path, headers, send_tracked, key)
         except DragomanError as error:
             record.on_error(error)
             dialect = self._dialect_for(path, headers)
@@ -220,7 +226,7 @@ class App:
                 return
 
     def _is_served(self, path: str) -> bool:
-        if path in self._by_path or path in self._gets or path == _MODELS:
+        if path in self._by_path or path in self._gets or path in (_MODELS, USAGE_PATH):
             return True
         if path == _MCP:
             return self._gateway.mcp_endpoint is not None
@@ -230,17 +236,25 @@ class App:
         """Returns the path as documented, such as `/v1/models/{id}`; empty: nothing is served there."""
         if not self._is_served(path):
             return ""
-        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP):
+        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP, USAGE_PATH):
             return path
         return _ONE_RESPONSE if stored.is_served(path) else _ONE_MODEL
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
-        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE)
+        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE, USAGE_PATH)
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 
-    async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
-        """Answers all requests that are not `POST` requests of a dialect."""
+    async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send, key: ApiKey) -> None:
+        """Answers all requests that are not `POST` requests of a dialect.
+
+        Args:
+            scope: the ASGI scope.
+            path: the path.
+            headers: the headers of the request.
+            send: sends the response.
+            key: the API key; for paths that need none, without rights.
+        """
         method = scope["method"]
         if not self._is_served(path):
             raise self._not_found(method, path)
@@ -254,13 +268,16 @@ class App:
             )
             await send({"type": "http.response.body", "body": b""})
         elif path in self._gets:
-            await self._gets[path](send, self._is_known(headers))
+            await self._gets[path](send, key.is_admin)
+        elif path == USAGE_PATH:
+            await respond(send, 200, usage_body(key))
         elif stored.is_served(path):
             store = self._gateway.response_store
-            await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, store, method, path, query))
+            arguments = (store, method, path, query, key.name)
+            await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, *arguments))
         else:
             await self._gateway.refresh_local_models()
-            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
+            models, dialect = self._gateway.models(key.client), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
             body = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
             await respond(send, 200, msgspec.json.encode(body))
@@ -290,24 +307,18 @@ class App:
             "vary": "origin",
         }
 
-    def _is_known(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
-        if not self._config.api_keys:
-            return True
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent_keys = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
-        sent_keys.append(token.strip() if scheme.lower() == "bearer" else "")
-        known = [key.encode() for key in self._config.api_keys]
-        matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent_keys for one in known]
-        return any(matches)
+    def _authenticate(self, method: str, path: str, headers: Mapping[str, str]) -> ApiKey:
+        """Returns the API key of a request; where none is needed, one without rights if the request has none.
 
-    def _authenticate(self, headers: Mapping[str, str]) -> None:
-        """Refuses a request without a valid API key.
-
-        Raises: AuthError: the key is missing or wrong.
+        Raises:
+            AuthError: the key is missing or not valid.
+            ForbiddenError: the path is for other keys.
         """
-        if not self._is_known(headers):
-            raise AuthError("expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known")
+        if method == "OPTIONS" or path in _PATHS_WITHOUT_KEY:
+            return self._keys.find(headers) or NO_RIGHTS
+        key = self._keys.authenticate(headers)
+        check_path(key, path)
+        return key
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
         """Returns the dialect for an error response at a path that belongs to no dialect."""

@@ -21,6 +21,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive, Scope, Send
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.warm_up import warm_up
 from dragoman.tracing.environment import tracing_from
@@ -60,6 +61,7 @@ def run(
     app: Asgi | None = None,
     print_status: Callable[[str], None] = lambda text: None,
     capture: CaptureConfig = NO_CAPTURE,
+    keys: KeyRing | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -70,13 +72,14 @@ def run(
         app: an ASGI application of your own around the gateway's.
         print_status: receives what the shutdown waits for.
         capture: which exchanges are written to disk.
+        keys: the API keys; None: those of `config`.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
     with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
-        server = new_server(app or App(gateway, config, capture=capture, tracing=tracing), config)
+        server = new_server(app or App(gateway, config, capture=capture, keys=keys, tracing=tracing), config)
         return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
 
 

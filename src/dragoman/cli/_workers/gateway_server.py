@@ -20,6 +20,7 @@ from typing import Any, Protocol
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
 
 log = logging.getLogger("dragoman.serve")
@@ -44,6 +45,7 @@ def run_worker(
     report: Callable[[str], None],
     capture: CaptureConfig = NO_CAPTURE,
     shared_dir: Path | None = None,
+    keys: KeyRing | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -56,13 +58,14 @@ def run_worker(
         report: receives lines for the user.
         capture: which exchanges are written to disk.
         shared_dir: the private folder of all workers.
+        keys: the API keys; None: those of `config`.
 
     Raises:
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
-        app = App(gateway, config, capture=capture, shared_dir=shared_dir, tracing=tracing)
+        app = App(gateway, config, capture=capture, shared_dir=shared_dir, keys=keys, tracing=tracing)
         server = new_server(app, config)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))

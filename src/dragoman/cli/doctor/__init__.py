@@ -116,7 +116,7 @@ async def _findings(
         local.claude(config.claude_cli),
         server_checks.unconfigured_servers(config.upstreams.values(), config.server),
         local.agents_found(),
-        gateway_checks.gateway(config.server, _serve_command(named, flags)),
+        gateway_checks.gateway(config.server, _serve_command(named, flags), len(config.keys)),
         local.hardware_found(config) if with_model else _nothing(),
     )
     return [

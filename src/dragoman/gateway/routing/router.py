@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.backend import Backend, ServedModel
-from dragoman.core.client import ANONYMOUS, ClientFacts
+from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -63,12 +63,15 @@ class Router:
             if not self._providers_of(target) and all(backend.models() for backend in self._backends):
                 raise unknown_alias_target(alias, target, known)
 
-    def models(self) -> list[ServedModel]:
-        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
+    def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
+        """Returns all models that the client can request, each name once: the models' own names, then aliases."""
         known = self._models_by_name()
         first = {alias: next(filter(self._providers_of, targets), "") for alias, targets in self._model_aliases.items()}
         named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
-        return list((known | named).values())
+        models = list((known | named).values())
+        if (permissions := client.permissions) is None:
+            return models
+        return [model for model in models if self._permitted(Request(model.id, ()), permissions)]
 
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns the backends that serve the model, in order of preference.
@@ -81,18 +84,34 @@ class Router:
             UnknownModelError: No backend offers the model.
             BackendUnavailableError: A backend that may offer it is not ready yet.
         """
-        if served := self._serving(request):
+        permissions = client.permissions
+        served = self._serving(request) if permissions is None else self._permitted(request, permissions)
+        if served:
             return [
                 ModelRoute(backend, request if id == request.model else msgspec.structs.replace(request, model=id))
                 for backend, id in served
             ]
-        known = [model.id for model in self.models()]
-        if waiting := [backend_name(backend) for backend in self._backends if not backend.models()]:
+        known = [model.id for model in self.models(client)]
+        if waiting := self._waiting_for(request, permissions):
             raise BackendUnavailableError(
                 f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
                 retry_after_s=3,
             )
-        raise UnknownModelError(request.model, known)
+        raise UnknownModelError(request.model, known, "" if permissions is None else client.key)
+
+    def _permitted(self, request: Request, permissions: Permissions) -> Sequence[tuple[Backend, str]]:
+        """As `_serving`, without what an API key may not use."""
+        if not permissions.admits_model(*_requested_names(request)):
+            return ()
+        return [each for each in self._serving(request) if permissions.admits_upstream(backend_name(each[0]))]
+
+    def _waiting_for(self, request: Request, permissions: Permissions | None) -> list[str]:
+        """Returns the names of the backends that may serve the model, but do not know their models yet."""
+        waiting = [backend_name(backend) for backend in self._backends if not backend.models()]
+        if permissions is None:
+            return waiting
+        is_admitted = permissions.admits_model(*_requested_names(request))
+        return [name for name in waiting if is_admitted and permissions.admits_upstream(name)]
 
     def _serving(self, request: Request) -> Sequence[tuple[Backend, str]]:
         """Returns the backends that serve the model, each once, with its own name of the model."""
@@ -159,6 +178,12 @@ def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) 
             for alias in model.aliases:
                 aliased.setdefault(alias, []).append((backend, model.id))
     return {name: list(dict.fromkeys(served)) for name, served in (aliased | own).items()}
+
+
+def _requested_names(request: Request) -> tuple[str, ...]:
+    """Returns the name that the client wrote, and the one that it stands for in the client's API."""
+    own = dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
+    return request.model, own
 
 
 def backend_name(backend: Backend) -> str:

@@ -9,6 +9,7 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.client import ClientFacts
 from dragoman.core.events import (
     AnyEvent,
     Detail,
@@ -33,6 +35,7 @@ from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
 from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound
+from dragoman.gateway.vendor_tools.permitted import permitted_executors
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
@@ -60,6 +63,13 @@ class VendorToolRunner(ToolRunSettings):
     """Serves the tools of the MCP servers of the settings to other agents."""
     prices: PriceBook | None = None
     """Prices of models, for the limit of the cost; None: only backends know them."""
+
+    def for_client(self, client: ClientFacts) -> "VendorToolRunner":
+        """Returns what runs the tools that the client's API key may use."""
+        permissions = client.permissions
+        if permissions is None or not permissions.tools:
+            return self
+        return dataclasses.replace(self, executors=permitted_executors(self.executors, permissions))
 
     def plan(self, request: Request, route: ModelRoute, listings: Listings = ()) -> VendorToolPlan | None:
         """See `plan_vendor_tools`."""

@@ -198,10 +198,8 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
-        if self.client.agent:
-            facts["agent"] = self.client.agent
-        if self.client.role:
-            facts["role"] = self.client.role
+        if self.client is not ANONYMOUS:
+            self._add_client(facts)
         if self.attempts.count:
             self._add_attempts(facts)
         if self.trace:
@@ -219,6 +217,11 @@ class AccessRecord:
         if self.error:
             facts["error"] = self.error[:300]
         return facts
+
+    def _add_client(self, facts: dict[str, object]) -> None:
+        client = self.client
+        named = {"key": client.key, "agent": client.agent, "role": client.role}
+        facts |= {name: value for name, value in named.items() if value}
 
     def _add_attempts(self, facts: dict[str, object]) -> None:
         attempts = self.attempts
