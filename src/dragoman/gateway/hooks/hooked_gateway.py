@@ -4,13 +4,13 @@ Responses are never passed through unparsed. If a hook decides about tool calls,
 until it is complete, whatever the settings are, and a call that stays invalid is sent as text.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any
 
 import msgspec
 
-from dragoman.core.backend import EventStream, ExchangeContext, PassthroughResponse
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Request
@@ -21,8 +21,10 @@ from dragoman.gateway.hooks.hook_runner import HookRunner
 from dragoman.gateway.response_builder import ResponseBuilder, ResponseJob
 from dragoman.gateway.response_stream import BackendAttempt
 from dragoman.gateway.routing.router import ModelRoute
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.guard.veto_guard import VetoGuard
+from dragoman.prices.price_book import PriceBook
 
 
 class HookedGateway(Gateway):
@@ -41,6 +43,26 @@ class HookedGateway(Gateway):
             self._builder = _VetoBuilder(hooks, self.response_store, self.policy, self.seal, self._vendor_tools)
         if hooks.has("on_error"):
             self.on_error = (hooks.observe_error,)
+
+    def successor(
+        self,
+        backends: Sequence[Backend],
+        model_aliases: Mapping[str, str | Sequence[str]],
+        policy: GuardPolicy,
+        vendor_tools: VendorToolRunner,
+        prices: PriceBook | None,
+    ) -> Gateway:
+        """Returns a gateway with the same stored responses and hooks; see `Gateway.successor`.
+
+        Args:
+            backends: See `Gateway`.
+            model_aliases: See `Gateway`.
+            policy: Settings of the guard.
+            vendor_tools: Runs tools that the APIs' vendors run.
+            prices: Prices of the models; None: no price is known.
+        """
+        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+        return HookedGateway(self._hooks, *parts)
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
         """Returns None if a hook sees requests, calls or responses: a response that is not parsed has none of them."""
