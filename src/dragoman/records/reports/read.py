@@ -52,17 +52,17 @@ class Reader:
         """Returns the totals by group."""
         self._read_series()
         if not self.grouping.has_tool:
-            for span in self.parts.mixed:
-                self._read_exchanges(span)
-            for span in self._detailed:
-                self._read_times(span)
-        for span in self._detailed:
-            self._read_calls(span)
+            for part in self.parts.mixed:
+                self._read_exchanges(part)
+            for part in self._detailed:
+                self._read_times(part)
+        for part in self._detailed:
+            self._read_calls(part)
         return self._totals
 
     @property
     def _detailed(self) -> list[PeriodPart]:
-        """The spans of calls and times."""
+        """The parts of calls and times."""
         return self.parts.mixed if self.grouping.is_coarse else self.parts.single
 
     def _read_series(self) -> None:
@@ -74,11 +74,11 @@ class Reader:
             if row["error"]:
                 self._failed.add(row["id"])
 
-    def _read_exchanges(self, span: PeriodPart) -> None:
-        table = schema.day_totals if span.is_days else schema.exchanges
-        count = func.sum(schema.day_totals.c.exchanges) if span.is_days else func.count()
+    def _read_exchanges(self, part: PeriodPart) -> None:
+        table = schema.day_totals if part.is_days else schema.exchanges
+        count = func.sum(schema.day_totals.c.exchanges) if part.is_days else func.count()
         sums = (func.coalesce(func.sum(table.c[name]), 0) for name in _SUMS)
-        for day, series_id, exchanges, *values in self._rows(table, span, (), (count, *sums)):
+        for day, series_id, exchanges, *values in self._rows(table, part, (), (count, *sums)):
             totals = self._cell(series_id, day)
             if totals is None:
                 continue
@@ -87,32 +87,34 @@ class Reader:
             for name, value in zip(_SUMS, values, strict=True):
                 setattr(totals, name, getattr(totals, name) + (value if name == "cost_usd" else int(value)))
 
-    def _read_times(self, span: PeriodPart) -> None:
-        if span.is_days:
-            table = schema.day_times
-            sums = (func.sum(table.c.first), func.sum(table.c.total))
-            for day, series_id, number, first, total in self._rows(table, span, (table.c.bucket,), sums):
-                if (totals := self._cell(series_id, day)) is not None:
-                    _count(totals.first_ms, number, int(first))
-                    _count(totals.total_ms, number, int(total))
+    def _read_times(self, part: PeriodPart) -> None:
+        if part.is_days:
+            self._read_times_of_days(part)
             return
         table = schema.exchanges
         # As texts, of which there is one for each series: a million rows take half the time.
         texts = tuple(func.aggregate_strings(cast(_bucket(table.c[name]), Text), ",") for name in _TIMES)
-        for day, series_id, *values in self._rows(table, span, (), texts):
+        for day, series_id, *values in self._rows(table, part, (), texts):
             totals = None if series_id in self._failed else self._cell(series_id, day)
             if totals is not None:
-                for histogram, text in zip((totals.first_ms, totals.total_ms), values, strict=True):
-                    for number, count in Counter(text.split(",") if text else ()).items():
-                        _count(histogram, int(number), count)
+                _count_numbers(totals.first_ms, values[0])
+                _count_numbers(totals.total_ms, values[1])
 
-    def _read_calls(self, span: PeriodPart) -> None:
+    def _read_times_of_days(self, part: PeriodPart) -> None:
+        table = schema.day_times
+        sums = (func.sum(table.c.first), func.sum(table.c.total))
+        for day, series_id, number, first, total in self._rows(table, part, (table.c.bucket,), sums):
+            if (totals := self._cell(series_id, day)) is not None:
+                _count(totals.first_ms, number, int(first))
+                _count(totals.total_ms, number, int(total))
+
+    def _read_calls(self, part: PeriodPart) -> None:
         kinds = {row.id: (row.tool, row.outcome) for row in self._connection.execute(select(schema.call_kinds))}
         counted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
-        table = schema.day_calls if span.is_days else schema.calls
-        query = select(self._day(table, span), table.c.series_id, table.c.kind_id, table.c.count)
+        table = schema.day_calls if part.is_days else schema.calls
+        query = select(self._day(table, part), table.c.series_id, table.c.kind_id, table.c.count)
         # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
-        with self._tuples(query.where(*self._conditions(table, span))) as cursor:
+        with self._tuples(query.where(*self._conditions(table, part))) as cursor:
             rows = Counter(cursor)
         for (day, series_id, kind_id, count), number in rows.items():
             if kind_id in counted:
@@ -133,27 +135,27 @@ class Reader:
     def _rows(
         self,
         table: Table,
-        span: PeriodPart,
+        part: PeriodPart,
         keys: tuple[ColumnElement[Any], ...],
         sums: tuple[ColumnElement[Any], ...],
     ) -> Iterator[tuple[Any, ...]]:
         """Yields day, series, the values of the keys, and the sums of the rows that share all these."""
-        groups = (self._day(table, span), table.c.series_id, *keys)
+        groups = (self._day(table, part), table.c.series_id, *keys)
         grouped = groups if self.grouping.has_day else groups[1:]
-        query = select(*groups, *sums).where(*self._conditions(table, span)).group_by(*grouped)
+        query = select(*groups, *sums).where(*self._conditions(table, part)).group_by(*grouped)
         with self._tuples(query) as cursor:
             yield from cursor
 
-    def _day(self, table: Table, span: PeriodPart) -> ColumnElement[Any]:
+    def _day(self, table: Table, part: PeriodPart) -> ColumnElement[Any]:
         if not self.grouping.has_day:
             return literal(_NO_DAY).label("day_number")
-        column = table.c.day if span.is_days else table.c.number // schema.NUMBERS_PER_DAY
+        column = table.c.day if part.is_days else table.c.number // schema.NUMBERS_PER_DAY
         return column.label("day_number")
 
-    def _conditions(self, table: Table, span: PeriodPart) -> Iterator[ColumnElement[bool]]:
-        column = table.c.day if span.is_days else table.c.number
-        yield column >= span.begin
-        yield column < span.end
+    def _conditions(self, table: Table, part: PeriodPart) -> Iterator[ColumnElement[bool]]:
+        column = table.c.day if part.is_days else table.c.number
+        yield column >= part.begin
+        yield column < part.end
         if len(self._groups) < min(self._series_count, _MAX_PARAMETERS):
             yield table.c.series_id.in_(self._groups)
 
@@ -182,6 +184,11 @@ def _define_logarithm(connection: Connection) -> None:
     if options.first() is None:
         driver: Any = connection.connection.driver_connection
         driver.create_function("ln", 1, lambda value: None if value is None else math.log(value), deterministic=True)
+
+
+def _count_numbers(histogram: dict[int, int], text: str | None) -> None:
+    for number, count in Counter(text.split(",") if text else ()).items():
+        _count(histogram, int(number), count)
 
 
 def _count(counts: dict[Any, int], key: Any, number: int) -> None:
