@@ -49,6 +49,8 @@ Each server has a table of its own, `[upstreams.NAME]` ([upstream servers](serve
 adds one with the name `upstream`.""",
     "mcp": """\
 Each server has a table of its own, `[mcp.NAME]` ([MCP](mcp.md)).""",
+    "routes": """\
+Each rule is a table of its own, `[[routes]]` ([routing](routing.md)).""",
     "keys": """\
 Each key has a table of its own, `[keys.NAME]`, here or in a keys file ([API keys](keys.md)).""",
     "prices": """\
@@ -81,7 +83,8 @@ def page(note: str) -> str:
 
 
 def _section(name: str, part: dict[str, Any], definitions: dict[str, Any]) -> str:
-    reference = part.get("$ref") or part.get("additionalProperties", {}).get("$ref", "")
+    inner_part = part.get("additionalProperties") or part.get("items") or {}
+    reference = part.get("$ref") or inner_part.get("$ref", "")
     table = definitions.get(reference.rpartition("/")[2])
     text = [
         f"## {name}",
@@ -129,7 +132,7 @@ def _type(field: dict[str, Any]) -> str:
 def _example(name: str) -> str:
     """Returns the tables of this section in the example file."""
     parts = re.split(r"(?m)^(?=\[)", EXAMPLE.read_text())
-    chosen = [part.strip() for part in parts if re.match(rf"\[{name}[.\]]", part)]
+    chosen = [part.strip() for part in parts if re.match(rf"\[+{name}[.\]]", part)]
     assert chosen, f"{EXAMPLE.name} has no example of [{name}]"
     return "\n\n".join(chosen) + "\n"
 

@@ -99,8 +99,8 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connections(gateway: Gateway, count: int, key: str = "") -> Iterator[list[Connection]]:
-    opened = [Connection(gateway, key=key) for _ in range(count)]
+def connections(gateway: Gateway, count: int, model: str = "m", key: str = "") -> Iterator[list[Connection]]:
+    opened = [Connection(gateway, model=model, key=key) for _ in range(count)]
     try:
         yield opened
     finally:

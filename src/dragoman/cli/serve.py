@@ -33,12 +33,15 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
+from dragoman.compose.plugin_parts import check_plugins
+from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.server.reload.control import ConfigSource, read_stamp
 from dragoman.tracing import environment
 
 if TYPE_CHECKING:
@@ -151,8 +154,10 @@ def run(args: argparse.Namespace) -> int:
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {"server.workers": args.workers}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
-    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    loose = settings.readable_secrets(compose.settings_path(args.config), config)
+    path = partial(compose.settings_path, args.config)
+    stamp = read_stamp(path())
+    config, origin = settings.load(path(), os.environ, flags)
+    loose = settings.readable_secrets(path(), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else []), *_check_keys(config, origin)]
     problems += filter(None, [environment.missing_message(os.environ)])
     if config.server.workers > 1 and sys.platform == "win32":
@@ -175,7 +180,8 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise ConfigError(missing)
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
-    return _serve(config, bool(name), problems, log_format, debug=args.log_level == "debug")
+    source = ConfigSource(path, os.environ, flags, bool(name), stamp)
+    return _serve(config, source, problems, log_format, debug=args.log_level == "debug")
 
 
 def _check_keys(config: settings.Config, origin: dict[str, str]) -> list[str]:
@@ -200,6 +206,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     if not missing:
         compose.vendor_tools(config)
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
+        check_plugins(config)
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
@@ -213,7 +220,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
 
 
 def _serve(
-    config: settings.Config, embedded: bool, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
+    config: settings.Config, source: ConfigSource, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
 ) -> int:
     """Serves with a log on standard error, of which in JSON each line is a record, also the last error."""
     from dragoman.cli import _log_format  # imports structlog
@@ -225,7 +232,7 @@ def _serve(
             print_status(problem)
         asyncio.run(check_claude_login(config, print_status))
         get_weights = partial(embedded_weights.get_weights, report=print_status, download=download_weights)
-        return _serve_until_stopped(config, embedded, print_status, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, print_status, get_weights, handler, debug=debug)
     log = logging.getLogger("dragoman.serve")
     for problem in problems:
         log.warning("%s", problem)
@@ -238,7 +245,7 @@ def _serve(
         get_weights = partial(
             embedded_weights.get_weights, report=report, download=partial(download_weights, log=report)
         )
-        return _serve_until_stopped(config, embedded, report, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, report, get_weights, handler, debug=debug)
     except DragomanError as error:
         log.error("%s", error)
         return exit_status(error)
@@ -246,13 +253,14 @@ def _serve(
 
 def _serve_until_stopped(
     config: settings.Config,
-    embedded: bool,
+    source: ConfigSource,
     report: Callable[[str], None],
     get_weights: compose.GetWeights,
     handler: "logging.StreamHandler[TextIO]",
     *,
     debug: bool,
 ) -> int:
+    embedded = source.serves_embedded
     keys = "" if not requires_keys(config) else "dragoman keys list" if _has_named(config) else "server.api_keys"
 
     def show(url: str, names: Sequence[str]) -> None:
@@ -264,9 +272,10 @@ def _serve_until_stopped(
 
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
-        return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
+        return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
     from dragoman.compose.limits import usage_limits
     from dragoman.server.keys.ring import KeyRing
+    from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
 
     gateway = compose.build_gateway(config, embedded, report, get_weights)
@@ -276,6 +285,7 @@ def _serve_until_stopped(
         lambda url: show(url, model_ids(gateway)),
         print_status=report,
         capture=config.capture,
+        reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
         limits=usage_limits(config, None),
     )

@@ -28,6 +28,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
 from dragoman.config.keys_file import keys_path, read_key
+from dragoman.config.routes import take_routes
 from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
@@ -55,6 +56,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
     """
     tables = _read(path)
+    routes = take_routes(tables, str(path))
     origin = {key: str(path) for key, _ in _entries(tables)}
     _check_keys(tables, origin)
     _check_variables(environ)
@@ -85,7 +87,14 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             config.server, keys_path=keys_path(config.server.keys_path, path or default_path())
         )
         config = msgspec.structs.replace(
-            config, server=server, upstreams=upstreams, mcp=servers, formats=formats, keys=keys, prices=prices
+            config,
+            server=server,
+            upstreams=upstreams,
+            mcp=servers,
+            formats=formats,
+            keys=keys,
+            prices=prices,
+            routes=routes,
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
@@ -154,7 +163,8 @@ def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, s
         meaning = hints[field.name].__metadata__[0].description
         origin = hints[field.name].__origin__
         kind = getattr(get_args(origin)[0] if isinstance(origin, UnionType) else origin, "__name__", "")
-        yield f"{section}.{field.name}", kind, field.default, meaning
+        default = {} if field.default_factory is dict else field.default
+        yield f"{section}.{field.name}", kind, default, meaning
 
 
 def _read(path: Path | None) -> dict[str, Any]:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from dragoman.config.keys import SECRET_CHARS, is_secret
 from dragoman.config.sections import Config
-from dragoman.config.server import CAPTURE_FILTERS, ServerConfig
+from dragoman.config.server import CAPTURE_FILTERS, RELOAD_MODES, ServerConfig
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
@@ -47,9 +47,10 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
             f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
             "(or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or listen on 127.0.0.1"
         )
-    if config.capture.filter not in CAPTURE_FILTERS:
-        hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
-        raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
+    filters = ("capture.filter", config.capture.filter, CAPTURE_FILTERS)
+    for key, choice, known in (filters, ("server.reload", server.reload, RELOAD_MODES)):
+        if choice not in known:
+            raise ConfigError(f"unknown {quote(choice)}{one_of(choice, known, 'expected ')} - at {key}")
     validate_policy(config.guard)
     check_prices(config.prices)
     check_limits(config.limits)
@@ -57,7 +58,7 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         from dragoman.config.own_formats import own_formats  # imports all formats
 
         own_formats(config.formats)
-    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
+    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
             "127.0.0.1 without server.allowed_hosts, or set claude_cli.allow_remote_clients if it uses your API key"
@@ -70,6 +71,6 @@ def requires_keys(config: Config) -> bool:
     return bool(server.api_keys or config.keys or (server.keys_path and os.path.exists(server.keys_path)))
 
 
-def _is_reachable(server: ServerConfig) -> bool:
+def is_reachable(server: ServerConfig) -> bool:
     """Whether other machines are admitted, by the address or by the host name of a proxy."""
     return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

@@ -12,6 +12,7 @@ from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.hooks.config import HooksConfig
+from dragoman.gateway.routing.config import RouteConfig
 from dragoman.guard.policy import GuardPolicy
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.parsing.tag_format_config import TagFormatConfig
@@ -49,3 +50,6 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         dict[str, str | tuple[str, ...]],
         setting("Model names that clients ask for, and the model meant, or several, the next where one fails."),
     ] = {}
+    routes: Annotated[
+        tuple[RouteConfig, ...], setting("Rules that select models; the first whose conditions all hold applies.")
+    ] = ()

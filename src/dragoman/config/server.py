@@ -7,6 +7,7 @@ import msgspec
 from dragoman.schema.setting import setting
 
 CAPTURE_FILTERS = ("all", "failed", "requested")
+RELOAD_MODES = ("watch", "signal", "off")
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
@@ -59,6 +60,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_status_delay_s: Annotated[float, setting("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, setting("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
     graceful_shutdown_s: Annotated[float, setting("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
+    reload: Annotated[
+        str,
+        setting(
+            "When changed settings are applied (docs/reload.md): `watch`, soon after the file has changed; `signal`, "
+            "at SIGHUP or POST /admin/reload; `off`, at the next start.",
+            choices=RELOAD_MODES,
+        ),
+    ] = "watch"
     metrics: Annotated[bool, setting("Whether `/metrics` is served (docs/metrics.md).")] = True
 
 

@@ -42,6 +42,8 @@ class ClientFacts(msgspec.Struct, frozen=True):
     """The agent's own id of the conversation, at most 128 characters."""
     permissions: Permissions | None = None
     """What the key may use; None: everything."""
+    exchange: str = ""
+    """The gateway's id of this request and its response."""
 
 
 ANONYMOUS: Final = ClientFacts()

@@ -10,7 +10,7 @@ next one when a backend fails before its response has begun. Responses that a cl
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dragoman.closing import close_all
@@ -25,6 +25,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
@@ -56,6 +57,7 @@ class Gateway:
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
         prices: PriceBook | None = None,
+        rules: Routes | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -66,10 +68,11 @@ class Gateway:
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
         prices: Prices of the models; None: no price is known.
+        rules: Rules that select models; None: the client's choice applies.
         """
         self.prices = prices
         self._backends = tuple(backends)
-        self._router = Router(backends, model_aliases or {})
+        self._router = Router(backends, model_aliases or {}, rules)
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
@@ -91,12 +94,66 @@ class Gateway:
         await self._vendor_tools.start()
         self._router.check_aliases()
 
-    async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store. Raises `ExceptionGroup` after all of them."""
+    async def start_next_to(self, running: "Gateway") -> None:
+        """As `start`, but parts that the running gateway uses too are started already.
+
+        Args:
+            running: The gateway that this one is to replace.
+
+        Raises:
+            DragomanError: A backend did not start, or an alias names an unknown model.
+        """
+        await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
+        if not self._vendor_tools.shares_executors(running.vendor_tools):
+            await self._vendor_tools.start()
+        if self.prices is not None and self.prices is not running.prices:
+            self.prices.preload()
+        self._router.check_aliases()
+
+    async def close(self, running: Collection["Gateway"] = ()) -> None:
+        """Closes every backend, the vendor tools, and the response store; raises `ExceptionGroup` after all of them.
+
+        Args:
+            running: Gateways whose parts stay open.
+        """
+        used = {backend for each in running for backend in each.backends}
+        closers = [backend.close for backend in self._backends if backend not in used]
+        if not any(self._vendor_tools.shares_executors(each.vendor_tools) for each in running):
+            closers.append(self._vendor_tools.close)
         try:
-            await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
+            await close_all(*closers)
         finally:
-            self.response_store.close()
+            if all(each.response_store is not self.response_store for each in running):
+                self.response_store.close()
+
+    @property
+    def backends(self) -> Sequence[Backend]:
+        """All backends, the preferred ones first."""
+        return self._backends
+
+    @property
+    def vendor_tools(self) -> VendorToolRunner:
+        """Runs tools that the APIs' vendors run."""
+        return self._vendor_tools
+
+    def successor(
+        self,
+        backends: Sequence[Backend],
+        model_aliases: Mapping[str, str | Sequence[str]],
+        policy: GuardPolicy,
+        vendor_tools: VendorToolRunner,
+        prices: PriceBook | None,
+    ) -> "Gateway":
+        """Returns a gateway with the same stored responses and hooks that is to replace this one.
+
+        Args:
+            backends: See `Gateway`.
+            model_aliases: See `Gateway`.
+            policy: Settings of the guard.
+            vendor_tools: Runs tools that the APIs' vendors run.
+            prices: Prices of the models; None: no price is known.
+        """
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
 
     def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
         """See `Router.models`."""

@@ -72,7 +72,8 @@ class ResponseBuilder:
         self._store = response_store
         self._policy = policy
         self._disabled_repairs = frozenset(ALL_REPAIRS) - policy.enabled_repairs
-        self._seal = seal
+        self.seal = seal
+        """Signs compacted conversations."""
         self._vendor_tools = vendor_tools
         self.on_tool_run: OnToolRun | None = None
         """Called after each run of a vendor tool."""
@@ -113,7 +114,7 @@ class ResponseBuilder:
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
-            complete, needs_compaction = compaction.prepare_request(complete, route, self._seal)
+            complete, needs_compaction = compaction.prepare_request(complete, route, self.seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
                 summary = summary_request(complete, route, vendor_tools)
@@ -181,7 +182,7 @@ class ResponseBuilder:
         planned = () if vendor_tools is None else vendor_tools.warnings
         stages.append(ClientEventFilter(request, (*warnings, *job.warnings, *planned, *edit.warnings)))
         if job.is_summary:
-            stages.append(compaction.SealedSummary(self._seal, job.context))
+            stages.append(compaction.SealedSummary(self.seal, job.context))
         else:
             stages.append(CompleteCallFilter(job.call_buffer_chars))
         if job.client_request.tools and not request.tool_choice.parallel_tool_calls and not job.is_summary:

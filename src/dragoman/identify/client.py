@@ -39,13 +39,16 @@ _CACHE_KEY: Final = re.compile(rb'"([^"\\]{1,128})"')
 _Check: TypeAlias = Callable[[Mapping[str, str], Request], bool]
 
 
-def identify_client(headers: Mapping[str, str], request: Request, known: ClientFacts = ANONYMOUS) -> ClientFacts:
+def identify_client(
+    headers: Mapping[str, str], request: Request, known: ClientFacts = ANONYMOUS, exchange: str = ""
+) -> ClientFacts:
     """Returns the facts about the client, with the agent, its role and its session, as far as they can be recognized.
 
     Args:
         headers: The headers of the request, with names in lower case.
         request: The request.
         known: Other facts about the client, such as the name of its key.
+        exchange: The gateway's id of the request and its response.
     """
     row = _row_of(headers.get("user-agent", "")[:_PRODUCT_CHARS])
     if row is None or row.is_sdk:
@@ -57,11 +60,11 @@ def identify_client(headers: Mapping[str, str], request: Request, known: ClientF
             break
     if not session and request.extra:
         session = _session_in_body(request)
-    if row is None and not session:
+    if row is None and not session and not exchange:
         return known
     agent, role = ("", "") if row is None else (row.name, "" if row.is_sdk else _role(row, headers, request))
     session = session if len(session) <= SESSION_LIMIT_CHARS else ""
-    return replace(known, agent=agent, role=role, session=session)
+    return replace(known, agent=agent, role=role, session=session, exchange=exchange)
 
 
 @lru_cache(_RECENT)

@@ -144,7 +144,7 @@ class Exchange(BaseExchange):
         self._buffering = _buffering(headers)
         if self._observer:
             self._observer.on_request(request)
-        self._record.client = identify_client(headers, request, self._record.client)
+        self._record.client = identify_client(headers, request, self._record.client, self._record.turn_id)
         self._record.on_request(self._dialect.name, request)
         try:
             async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:

@@ -68,8 +68,6 @@ class UsageLimits:
         self._new_ledger, self._new_running, self.now_s = ledger, running, now_s
         self.reserved_output_tokens = reserved_output_tokens
         self.largest = LargestResponses()
-        self.prices: PriceBook | None = None
-        """Prices of models, for reservations; None: no price is known."""
         self._new_windows = windows
         self._windows: RateWindows | None = None
         self._windows_lock = asyncio.Lock()
@@ -89,14 +87,15 @@ class UsageLimits:
         """The running requests."""
         return self._new_running()
 
-    def begin(self, key: str, limits: KeyLimits) -> "Admission":
+    def begin(self, key: str, limits: KeyLimits, prices: PriceBook | None) -> "Admission":
         """Returns the admission of a request.
 
         Args:
             key: The name of the key.
             limits: Its limits.
+            prices: Prices of models, for reservations; None: no price is known.
         """
-        return Admission(self, key, limits)
+        return Admission(self, key, limits, prices)
 
     async def windows(self) -> RateWindows:
         """Returns the windows of a minute, and loads what they need before the first use."""
@@ -158,18 +157,20 @@ class Admission:
         "_key",
         "_limits",
         "_owner",
+        "_prices",
         "_reservation",
         "_tokens",
         "states",
     )
 
-    def __init__(self, owner: UsageLimits, key: str, limits: KeyLimits) -> None:
+    def __init__(self, owner: UsageLimits, key: str, limits: KeyLimits, prices: PriceBook | None) -> None:
         """Args:
         owner: The limits of all keys.
         key: The name of the key.
         limits: Its limits.
+        prices: Prices of models; None: no price is known.
         """
-        self._owner, self._key, self._limits = owner, key, limits
+        self._owner, self._key, self._limits, self._prices = owner, key, limits, prices
         self._budgets: tuple[KeyBudget, ...] = budgets_of(limits)
         self._estimate = Estimate()
         self._began_s = owner.now_s()
@@ -273,9 +274,9 @@ class Admission:
 
     async def _take(self, kind: str, limit: int, amount: int) -> None:
         windows, name = await self._owner.windows(), f"{kind}/{self._key}"
-        taken = await windows.take(name, limit, amount)
+        is_counted = await windows.take(name, limit, amount)
         state = self.states[kind] = await windows.state(name, limit)
-        if not taken:
+        if not is_counted:
             wait_s = max(1, math.ceil(state.wait_s(amount)))
             raise RateLimitError(
                 f"expected at most {limit} {kind} a minute with the API key {self._key}, got more; retry in {wait_s} s "
@@ -285,7 +286,7 @@ class Admission:
 
     def _reserved(self) -> Reserved:
         """Returns what the request may use of the budgets."""
-        owner, estimate = self._owner, self._estimate
+        owner, estimate, prices = self._owner, self._estimate, self._prices
         largest = [owner.largest.find(model) for _, model in estimate.models]
         output = estimate.output_tokens
         if output is None:
@@ -293,8 +294,8 @@ class Admission:
         usage = Usage(estimate.prompt_tokens, output)
         cost_usd = 0.0
         for (upstream, model), each in zip(estimate.models, largest, strict=True):
-            if owner.prices is not None:
-                cost_usd = max(cost_usd, owner.prices.cost_usd(upstream, model, usage, each.seconds) or 0.0)
+            if prices is not None:
+                cost_usd = max(cost_usd, prices.cost_usd(upstream, model, usage, each.seconds) or 0.0)
         return Reserved(estimate.prompt_tokens + output, nano_usd(cost_usd))
 
     def _counted_difference(self, tokens: int) -> int:

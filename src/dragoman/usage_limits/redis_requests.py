@@ -55,17 +55,17 @@ class RedisRequests(RunningRequests):
         """Counts a request if fewer than `limit` run; returns whether that is so."""
         lease = random_id()
         try:
-            taken = await self._take([_name(key)], [limit, lease, _LEASE_S])
+            is_counted = await self._take([_name(key)], [limit, lease, _LEASE_S])
         except self._errors as error:
             log.warning("running requests cannot be counted in limits.url (%s)", type(error).__name__)
-            taken = await self._local.take(key, limit)
-            self._counted_locally[key] += taken
-            return bool(taken)
-        if taken:
+            is_counted = await self._local.take(key, limit)
+            self._counted_locally[key] += is_counted
+            return bool(is_counted)
+        if is_counted:
             self._leases[key].append(lease)
             if self._renewing is None:
                 self._renewing = asyncio.create_task(self._renew_leases())
-        return bool(taken)
+        return bool(is_counted)
 
     def release(self, key: str) -> None:
         """Ends a counted request."""

@@ -73,7 +73,7 @@ def by_worker(opened: list[Connection]) -> list[list[Connection]]:
 
 def test_requests_of_a_minute_are_counted_over_all_workers(gateway: Gateway, script: HeldScript) -> None:
     script.go.set()
-    with connections(gateway, 40, ADMIN) as opened:
+    with connections(gateway, 40, key=ADMIN) as opened:
         by_worker(opened)
         for each in opened:
             send(each, "the-secret-of-many")
@@ -83,7 +83,7 @@ def test_requests_of_a_minute_are_counted_over_all_workers(gateway: Gateway, scr
 
 def test_slots_and_budgets_of_a_killed_worker_are_free_again(gateway: Gateway, script: HeldScript) -> None:
     """Each request reserves 0.4 of one dollar, so there is room for two."""
-    with connections(gateway, 24, ADMIN) as opened:
+    with connections(gateway, 24, key=ADMIN) as opened:
         one, two = by_worker(opened)
         killed = one[0].worker()
         for connections_of_worker in (one, two):

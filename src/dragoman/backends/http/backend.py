@@ -105,6 +105,7 @@ class HttpBackend(Backend):
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect, replies)
+        self.reply_store = self._planner.verbatim_history.store
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)

@@ -2,11 +2,13 @@
 
 import socket
 import sys
+from functools import partial
 
 from dragoman import compose
 from dragoman.cli._workers.child import Child
 from dragoman.cli._workers.gateway_server import run_worker
 from dragoman.compose.limits import usage_limits
+from dragoman.compose.reload import rebuild_gateway
 from dragoman.server.keys.ring import KeyRing
 
 
@@ -15,17 +17,9 @@ def _serve(child: Child) -> int:
     gateway = compose.build_gateway(plan.config, plan.embedded, child.report, shared_dir=plan.folder)
     keys = KeyRing.from_config(plan.config)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
+    rebuild, limits = partial(rebuild_gateway, shared_dir=plan.folder), usage_limits(plan.config, plan.folder)
     return run_worker(
-        gateway,
-        plan.config.server,
-        sockets,
-        plan.number,
-        child,
-        child.report,
-        plan.config.capture,
-        plan.folder,
-        keys,
-        usage_limits(plan.config, plan.folder),
+        gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys, limits
     )
 
 

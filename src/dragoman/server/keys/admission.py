@@ -33,7 +33,7 @@ def identify(record: AccessRecord, key: ApiKey, route: Route | None, limits: Usa
     """
     record.client = key.client
     if limits is not None and key.name and route is not None and route.is_limited:
-        record.admission = limits.begin(key.name, key.config)
+        record.admission = limits.begin(key.name, key.config, record.prices)
     return key
 
 
@@ -108,9 +108,9 @@ def observe_sent(record: AccessRecord, message: MutableMapping[str, Any], dialec
     if message["type"] == "http.response.body":
         record.delta_count += message.get("body", b"").count(_DELTA)
     elif message["type"] == "http.response.start" and admission.states:
-        kept = [field for field in message["headers"] if not field[0].startswith(UPSTREAM_LIMITS)]
+        forwarded = [field for field in message["headers"] if not field[0].startswith(UPSTREAM_LIMITS)]
         added = [(name.encode(), value.encode()) for name, value in _headers(admission, dialect).items()]
-        message["headers"] = [*kept, *added]
+        message["headers"] = [*forwarded, *added]
 
 
 def _headers(admission: Admission, dialect: str) -> Mapping[str, str]:

@@ -57,7 +57,7 @@ _UNRECORDED: Final = frozenset((TextDelta, ToolCallDelta, ReasoningDelta, Detail
 class AccessRecord:
     """What is recorded of one request, while it runs."""
 
-    def __init__(self, method: str, path: str) -> None:
+    def __init__(self, method: str, path: str, prices: PriceBook | None = None) -> None:
         self.turn_id = random_id()
         """The id as dialects use it, without a prefix."""
         self.id = f"req_{self.turn_id}"
@@ -75,7 +75,7 @@ class AccessRecord:
         """The client's trace headers, which are forwarded."""
         self.client = ANONYMOUS
         """Who sent the request."""
-        self.prices: PriceBook | None = None
+        self.prices = prices
         """Prices of models; None: no price is known."""
         self.admission: Admission | None = None
         """What limits the API key; None: nothing does."""

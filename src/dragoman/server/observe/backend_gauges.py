@@ -1,6 +1,7 @@
 """Metrics of the state of backends, set when they are read: ready, running and waiting requests, circuit breakers."""
 
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from dragoman.server.observe.process_metrics import ProcessFamilies
@@ -14,6 +15,8 @@ class BackendGauges:
 
     def __init__(self, make: "ProcessFamilies | SharedFamilies") -> None:
         label = ("backend",)
+        self._names: set[str] = set()
+        """Names of the backends that have values."""
         self._up: Any = make.labelled_gauge(
             "dragoman_backend_up", "Whether a backend can answer: 1, else 0.", label, "running_min"
         )
@@ -47,3 +50,8 @@ class BackendGauges:
                 self._breaker.labels(name).set(breaker != "closed")
         for name, is_ready in ready.items():
             self._up.labels(name).set(is_ready)
+        for name in self._names - ready.keys():
+            for family in (self._up, self._active, self._waiting, self._breaker):
+                with suppress(KeyError):  # not all backends have all values
+                    family.remove(name)
+        self._names = set(ready)

@@ -26,6 +26,7 @@ from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.backend_gauges import BackendGauges
 from dragoman.server.observe.call_outcomes import OUTCOMES
 from dragoman.server.observe.process_metrics import ProcessFamilies
+from dragoman.server.reload.metrics import ReloadMetrics
 
 if TYPE_CHECKING:
     from dragoman.server.observe.shared_metrics import SharedFamilies
@@ -49,7 +50,6 @@ class Metrics:
     """The metrics of one application, in a registry of its own; with `shared_dir` also those of the other processes."""
 
     def __init__(self, gateway: Gateway, shared_dir: Path | None = None) -> None:
-        self._gateway = gateway
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
@@ -103,6 +103,13 @@ class Metrics:
             _CONVERSION_BUCKETS_S,
         )
         self._define_counts(make)
+        self.reloads = ReloadMetrics(make)
+        self.follow(gateway)
+
+    def follow(self, gateway: Gateway) -> None:
+        """Reports on this gateway from now on, and no longer on the previous one."""
+        self._gateway = gateway
+        self._labels.clear()
         gateway.on_tool_run = self._count_tool_run
 
     def _define_counts(self, make: "ProcessFamilies | SharedFamilies") -> None:
@@ -170,10 +177,16 @@ class Metrics:
             self._publishes_state = True
             self._publish_state()
 
-    def finish(self, route: Route, record: AccessRecord) -> None:
-        """Counts a finished request from its record."""
+    def finish(self, route: Route, record: AccessRecord, gateway: Gateway | None = None) -> None:
+        """Counts a finished request.
+
+        Args:
+            route: its path.
+            record: what is recorded of it.
+            gateway: the gateway that answered it; None: the current one.
+        """
         self._in_flight.dec()
-        dialect, model = route.label, self._model(record)
+        dialect, model = route.label, self._model(record, gateway or self._gateway)
         upstream = record.attempts.upstream  # a name of the settings, so their number is bounded
         if route.counting:
             self._child(self._counts, dialect, model, str(record.status)).inc()
@@ -225,33 +238,23 @@ class Metrics:
             child = self._children[key] = family.labels(*labels)
         return child
 
-    def _model(self, record: AccessRecord) -> str:
+    def _model(self, record: AccessRecord, gateway: Gateway) -> str:
         """Returns the model's own name for any alias; the alias itself if it stands for several models."""
         if (request := record.request) is None:
             return OTHER
         labels = (request.dialect, request.model)
         if (known := self._labels.get(labels)) is not None:
             return known
-        name = self._planned(request)
+        name = _planned(request, gateway)
         # A backend may accept names that it does not list: one that it answered for is a model.
-        if name is None or not (record.first_s is not None or self._is_listed(name)):
+        if name is None or not (record.first_s is not None or _is_listed(name, gateway)):
             return OTHER
         if name not in self._models and len(self._models) >= _MODELS:
             return OTHER
         self._models.add(name)
-        if len(self._labels) < _LABELS:
+        if len(self._labels) < _LABELS and gateway is self._gateway:
             self._labels[labels] = name
         return name
-
-    def _is_listed(self, name: str) -> bool:
-        return any(model.id[:NAME_LIMIT_CHARS] == name for model in self._gateway.models())
-
-    def _planned(self, request: Request) -> str | None:
-        try:
-            own = {planned.model for _, planned in self._gateway.routes(request)}
-        except (UnknownModelError, BackendUnavailableError):
-            return None
-        return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 
     def _tool(self, model: str, tool: str) -> str:
         pair = (model, tool)
@@ -263,6 +266,19 @@ class Metrics:
         for outcome in OUTCOMES:  # at 0: a series that does not exist yet has no rate
             self._calls.labels(model, tool, outcome)
         return tool
+
+
+def _is_listed(name: str, gateway: Gateway) -> bool:
+    return any(model.id[:NAME_LIMIT_CHARS] == name for model in gateway.models())
+
+
+def _planned(request: Request, gateway: Gateway) -> str | None:
+    """Returns the model that answers this request, or its alias if that stands for several."""
+    try:
+        own = {planned.model for _, planned in gateway.routes(request)}
+    except (UnknownModelError, BackendUnavailableError):
+        return None
+    return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 
 
 def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "ProcessFamilies | SharedFamilies":

@@ -25,12 +25,12 @@ from prometheus_client.utils import floatToGoString
 from dragoman.server.observe.value_file import Key, Row, ValueFile, read_rows
 from dragoman.shared_files import claim_seat, is_locked
 
-Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "running_max", "earliest"]
+Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "running_max", "earliest", "latest"]
 """How the values of several processes become one: the sum of all, also of ended ones; the sum, the lowest or the
-highest value of the running ones; the lowest value of all."""
+highest value of the running ones; the lowest or highest value of all."""
 
 _OPERATIONS: Final[Mapping[Merge, Callable[[Iterable[float]], float]]] = {
-    "sum": sum, "running_sum": sum, "running_min": min, "running_max": max, "earliest": min
+    "sum": sum, "running_sum": sum, "running_min": min, "running_max": max, "earliest": min, "latest": max
 }  # fmt: skip
 
 
@@ -79,6 +79,11 @@ class SharedFamily:
             offset = self._families.offset((self._name, *values), len(self.bounds) + 1)
             series = self._series[values] = SharedSeries(self._families.file, offset, self.bounds)
         return series
+
+    def remove(self, *values: str) -> None:
+        """Removes the series with these values of the labels, as far as this process has set it."""
+        if (series := self._series.pop(values, None)) is not None:
+            series.set(math.nan)
 
     def counts(self, value: float, *, is_running: bool) -> bool:
         """Returns whether a value of a process is part of the metric; the others were cleared or are not set yet."""
