@@ -30,7 +30,7 @@ from docs import tables
 
 from dragoman import cli, formats
 from dragoman.catalog.format_coverage import FormatCoverage
-from dragoman.cli.formats import collect_facts
+from dragoman.cli.formats.facts import collect_facts
 from support import canitoolcall_suite as neutral
 
 DOCS = Path(__file__).parent

@@ -21,9 +21,9 @@ both. After a change, restart `dragoman serve`.
 
 - `dragoman serve --print-config` prints the effective settings and where each comes from. It also reports problems
   that would prevent the start, such as missing models and files, and exits.
-- An **environment variable** exists for each setting except those of `[upstreams.NAME]`, `[mcp.NAME]` and
-  `[model_aliases]`: `DRAGOMAN_`, the table, `_`, and the key, in capitals. `port` in `[server]` is
-  `DRAGOMAN_SERVER_PORT`. Separate the items of a list with commas. An empty variable is an error.
+- An **environment variable** exists for each setting except those of tables whose names you choose, such as
+  `[upstreams.NAME]`, and `[model_aliases]`: `DRAGOMAN_`, the table, `_`, and the key, in capitals. `port` in
+  `[server]` is `DRAGOMAN_SERVER_PORT`. Separate the items of a list with commas. An empty variable is an error.
 - An unknown table, key or variable is an error that names the nearest one.
 - **Editors** complete and check the file with its JSON Schema. Make `#:schema ./schema.json` the first line of the
   file; in VS Code the extension Even Better TOML reads it, in other editors taplo.
@@ -49,6 +49,18 @@ Each server has a table of its own, `[upstreams.NAME]` ([upstream servers](serve
 adds one with the name `upstream`.""",
     "mcp": """\
 Each server has a table of its own, `[mcp.NAME]` ([MCP](mcp.md)).""",
+    "routes": """\
+Each rule is a table of its own, `[[routes]]` ([routing](routing.md)).""",
+    "keys": """\
+Each key has a table of its own, `[keys.NAME]`, here or in a keys file ([API keys](keys.md)).""",
+    "prices": """\
+Each pattern of model names has a table of its own, such as `[prices."gpu/qwen*"]` ([prices](limits.md#prices)).""",
+    "formats": """\
+Each format has a table of its own, `[formats.NAME]` ([plug-ins](plugins.md)); `call_format` of a server names it.""",
+    "backends": """\
+Each backend of an installed package has a table of its own, `[backends.NAME]` ([plug-ins](plugins.md)). `plugin` names
+its entry point; the other settings are those of the package.
+""",
     "model_aliases": """\
 Maps the name that a client requests to the name of a model, or to several: if a request to the first fails, the next
 one is used. `BACKEND/MODEL` selects the backend.
@@ -71,7 +83,8 @@ def page(note: str) -> str:
 
 
 def _section(name: str, part: dict[str, Any], definitions: dict[str, Any]) -> str:
-    reference = part.get("$ref") or part.get("additionalProperties", {}).get("$ref", "")
+    inner_part = part.get("additionalProperties") or part.get("items") or {}
+    reference = part.get("$ref") or inner_part.get("$ref", "")
     table = definitions.get(reference.rpartition("/")[2])
     text = [
         f"## {name}",
@@ -119,7 +132,7 @@ def _type(field: dict[str, Any]) -> str:
 def _example(name: str) -> str:
     """Returns the tables of this section in the example file."""
     parts = re.split(r"(?m)^(?=\[)", EXAMPLE.read_text())
-    chosen = [part.strip() for part in parts if re.match(rf"\[{name}[.\]]", part)]
+    chosen = [part.strip() for part in parts if re.match(rf"\[+{name}[.\]]", part)]
     assert chosen, f"{EXAMPLE.name} has no example of [{name}]"
     return "\n\n".join(chosen) + "\n"
 

@@ -13,7 +13,6 @@ import random
 import re
 import sys
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import jiter
@@ -65,20 +64,20 @@ def attempt(chance: random.Random) -> str:
     text = case.text
     if chance.random() < 0.3:
         text = spliced(text, chance.choice(CASES).text, chance)
-    case = replace(case, text=damaged(text, words, chance))
+    case = case.changed(text=damaged(text, words, chance))
     if chance.random() < 0.1:
-        case = replace(case, format="auto")
+        case = case.changed(format="auto")
     options = dict(case.options)
     if chance.random() < 0.2:
         options["lenient"] = ""
     if chance.random() < 0.2:
         options["reason"] = chance.choice(("stop", "length"))
-    case = replace(case, options=options)
+    case = case.changed(options=options)
     seed = chance.randrange(2**32)
     if not (problem := wrong(case, seed)):
         return ""
-    less = smallest(case.text, lambda text: bool(wrong(replace(case, text=text), seed)))
-    case = replace(case, text=less)
+    less = smallest(case.text, lambda text: bool(wrong(case.changed(text=text), seed)))
+    case = case.changed(text=less)
     return f"{wrong(case, seed) or problem}\n\n{as_case(case, seed)}"
 
 
@@ -122,7 +121,7 @@ def broken_stream(events: Iterable[ev.AnyEvent]) -> str:
 def truncated(case: Case, whole: list[ev.AnyEvent], chance: random.Random) -> str:
     """What the beginning of the text, cut off, has for a whole call that the text does not have."""
     at = chance.randrange(len(case.text) + 1)
-    fewer, all_ = whole_calls(replace(case, text=case.text[:at]).read([case.text[:at]], "length")), whole_calls(whole)
+    fewer, all_ = whole_calls(case.changed(text=case.text[:at]).read([case.text[:at]], "length")), whole_calls(whole)
     return "" if fewer == all_[: len(fewer)] else f"cut off at {at}, it has the calls {fewer}, in full {all_}"
 
 

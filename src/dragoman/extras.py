@@ -27,6 +27,7 @@ PACKAGES: Final = {
     ),
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "psutil", "pypdf", "pypdfium2", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
+    "limits": ("genai_prices", "limits", "redis"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "postgresql": ("psycopg",),
     "templates": ("jinja2",),

@@ -111,11 +111,20 @@ def claim_seat(folder: Path) -> int:
     Raises:
         ConfigError: All numbers are taken.
     """
+    return claim_seat_lock(folder)[0]  # the lock is held to the end of the process
+
+
+def claim_seat_lock(folder: Path) -> tuple[int, FileLock]:
+    """Returns a number as `claim_seat`, and its lock: the number belongs to the holder until the lock is closed.
+
+    Raises:
+        ConfigError: All numbers are taken.
+    """
     folder.mkdir(mode=0o700, exist_ok=True)
     for seat in range(MAX_PROCESSES):
         lock = FileLock(folder / str(seat))
-        if lock.try_acquire():  # held to the end of the process
-            return seat
+        if lock.try_acquire():
+            return seat, lock
         lock.close()
     raise ConfigError(f"expected at most {MAX_PROCESSES} processes of one gateway, got more")
 

@@ -1,7 +1,6 @@
 """`auto` reads every case of every format like the format that wrote it, without knowing which format that is."""
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import pytest
 
@@ -55,7 +54,7 @@ READ_DIFFERENTLY = {
 @pytest.mark.parametrize("name", [name for name in cases_by_format() if name not in ("auto", *NOT_DETECTABLE)])
 def test_auto_reads_reply_like_its_own_format(name: str, subtests: pytest.Subtests) -> None:
     def check(case: Case) -> None:
-        own, auto = (known(it.events) for it in (case, replace(case, format="auto")))
+        own, auto = (known(it.events) for it in (case, case.changed(format="auto")))
         assert (own == auto) == (f"{case.format}: {case.title}" not in READ_DIFFERENTLY), auto
 
     check_each(subtests, cases_by_format()[name], check, title)

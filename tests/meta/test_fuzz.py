@@ -47,7 +47,7 @@ def test_fuzzer_detects_invalid_event_order(events: Iterable[ev.AnyEvent]) -> No
 
 
 def test_fuzzer_detects_lost_text() -> None:
-    case = replace(all_cases()[0], text="one two", options={})
+    case = all_cases()[0].changed(text="one two", options={})
     assert reader.lost(case, [ev.TextDelta("one")])
     assert not reader.lost(case, [ev.TextDelta("one "), ev.TextDelta("two")])
 

@@ -20,6 +20,7 @@ from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
 from support.gateway import DEADLINE_S, http_request
 from support.http_client import http_client
 
@@ -185,11 +186,12 @@ async def serving(
     ping_sent: Callable[[], None] = lambda: None,
     port: int = 0,
     capture: CaptureConfig = NO_CAPTURE,
+    keys: KeyRing | None = None,
     tracing: Any = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
-    app: Any = App(gateway, ServerConfig(**settings), capture=capture, tracing=tracing)
+    app: Any = App(gateway, ServerConfig(**settings), capture=capture, keys=keys, tracing=tracing)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.

@@ -96,8 +96,8 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connections(gateway: Gateway, count: int) -> Iterator[list[Connection]]:
-    opened = [Connection(gateway) for _ in range(count)]
+def connections(gateway: Gateway, count: int, model: str = "m") -> Iterator[list[Connection]]:
+    opened = [Connection(gateway, model=model) for _ in range(count)]
     try:
         yield opened
     finally:

@@ -199,7 +199,7 @@ def explain(
     spans = read(format, lenient=lenient)
     if any(span.index is not None for span in spans):
         return spans
-    others = {f"format {name!r}": read(name, lenient=lenient) for name in formats.names()}
+    others = {f"format {each.name!r}": read(each, lenient=lenient) for each in formats.built_in()}
     if offered and not lenient:
         others = {"lenient reading": read(format, lenient=True)} | others
     spans = with_other_readings(spans, others)

@@ -38,8 +38,8 @@ def find_open_reasoning(prompt: str) -> str:
 
 @cache
 def known_formats() -> tuple[Format, ...]:
-    """All formats except `auto`."""
-    return tuple(formats.get(name) for name in formats.names() if name != "auto")
+    """All built-in formats except `auto`."""
+    return tuple(format for format in formats.built_in() if format.name != "auto")
 
 
 @cache

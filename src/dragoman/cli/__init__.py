@@ -19,7 +19,7 @@ from dragoman.core.errors import DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
-    *("init", "serve", "run", "chat", "ask", "doctor", "probe", "models", "pull", "parse", "formats", "tokens"),
+    *("init", "serve", "run", "chat", "ask", "doctor", "probe", "models", "keys", "pull", "parse", "formats", "tokens"),
     *("replay", "bundle", "mcp", "completion", "help", "version"),
 )
 """Order of the commands in the help; others follow."""

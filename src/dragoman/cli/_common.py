@@ -16,6 +16,7 @@ from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights, progress
+from dragoman.config.server import ServerConfig
 from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
@@ -69,9 +70,14 @@ def add_gateway_flag(group: "argparse._ActionsContainer", default: str | None = 
         "--gateway",
         metavar="URL",
         default=default,
-        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; if the setting server.api_keys "
-        "is set, its first key is sent",
+        help="use only the running gateway at this URL, such as http://127.0.0.1:8484; it is sent the API key in "
+        "$DRAGOMAN_API_KEY, else the first one of the setting server.api_keys",
     )
+
+
+def gateway_key(config: ServerConfig) -> str:
+    """Returns the API key that a running gateway is sent; empty: none."""
+    return os.environ.get("DRAGOMAN_API_KEY", "") or next(iter(config.api_keys), "")
 
 
 def add_api_key_flag(group: "argparse._ActionsContainer", server: str) -> None:

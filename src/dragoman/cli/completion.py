@@ -64,7 +64,7 @@ def complete_with(action: argparse.Action, names: Callable[[], Iterable[str]]) -
 
 def format_names() -> list[str]:
     """Returns the names and aliases of all formats."""
-    return [name for format in formats.names() for name in (format, *formats.get(format).aliases)]
+    return [name for format in formats.built_in() for name in (format.name, *format.aliases)]
 
 
 def model_names() -> list[str]:

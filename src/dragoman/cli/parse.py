@@ -14,7 +14,6 @@ from typing import Any
 
 import msgspec
 
-from dragoman import formats
 from dragoman.api.inputs import parse_tools_json
 from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
@@ -22,6 +21,7 @@ from dragoman.cli._advice import ReadContext, advice
 from dragoman.cli._common import EXPLAIN_HELP, TOOLS_FILE
 from dragoman.cli._terminal import one_line
 from dragoman.cli.completion import complete_with, format_names
+from dragoman.cli.formats.find import find_format
 from dragoman.core.collect import Collector
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.events import AnyEvent, Finish, Start
@@ -59,8 +59,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     named = command.add_argument(
         "--format",
         metavar="NAME",
-        help="format of the tool calls: a name from `dragoman formats` (default: detected from --model or --template, "
-        "else from the text); cannot be combined with --model or --template",
+        help="format of the tool calls: a name from `dragoman formats`, or a module `x.py` (default: detected from "
+        "--model or --template, else from the text); cannot be combined with --model or --template",
     )
     complete_with(named, format_names)
     command.add_argument(
@@ -137,7 +137,7 @@ def _identify_format(named: str | None, model: str, template: Path | None) -> Fo
             "--format cannot be combined with --model or --template, which detect the format: leave out one"
         )
     if not model and not template:
-        return FormatMatch(formats.get(named or "auto"), "nothing", "")
+        return FormatMatch(find_format(named or "auto").format, "nothing", "")
     stated = _tokenizer(template) if template else _Tokenizer()
     detected = detect_format(model, chat_template=stated.templates(), response_template=stated.response_template)
     tail = f", the prompt ends in {detected.prompt_suffix!r}" if detected.prompt_suffix else ""

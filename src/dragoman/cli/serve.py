@@ -10,6 +10,7 @@ import socket
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
 
 from dragoman import compose, dialects
@@ -31,10 +32,15 @@ from dragoman.cli._terminal import exit_status
 from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
+from dragoman.compose.costs import describe_vendor_prices
+from dragoman.compose.reload import rebuild_gateway
+from dragoman.config.checks import requires_keys
+from dragoman.config.keys_file import writable_by_others
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.server.reload.control import ConfigSource, read_stamp
 from dragoman.tracing import environment
 
 if TYPE_CHECKING:
@@ -147,9 +153,11 @@ def run(args: argparse.Namespace) -> int:
     flags = {"server.host": args.host, "server.port": args.port, "embedded.model": args.model}
     flags |= {"server.workers": args.workers}
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
-    config, origin = settings.load(compose.settings_path(args.config), os.environ, flags)
-    loose = settings.readable_secrets(compose.settings_path(args.config), config)
-    problems = [*settings.unknown_variables(os.environ), *([loose] if loose else [])]
+    path = partial(compose.settings_path, args.config)
+    stamp = read_stamp(path())
+    config, origin = settings.load(path(), os.environ, flags)
+    loose = settings.readable_secrets(path(), config)
+    problems = [*settings.unknown_variables(os.environ), *([loose] if loose else []), *_check_keys(config, origin)]
     problems += filter(None, [environment.missing_message(os.environ)])
     if config.server.workers > 1 and sys.platform == "win32":
         raise ConfigError(
@@ -171,7 +179,25 @@ def run(args: argparse.Namespace) -> int:
     if missing:
         raise ConfigError(missing)
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
-    return _serve(config, bool(name), problems, log_format, debug=args.log_level == "debug")
+    source = ConfigSource(path, os.environ, flags, bool(name), stamp)
+    return _serve(config, source, problems, log_format, debug=args.log_level == "debug")
+
+
+def _check_keys(config: settings.Config, origin: dict[str, str]) -> list[str]:
+    """Checks the keys, and returns what the user should change.
+
+    Raises: ConfigError: the keys file is wrong, or is named but missing.
+    """
+    from dragoman.server.keys.ring import KeyRing
+
+    path = Path(config.server.keys_path)
+    if "server.keys_path" in origin and not path.exists():
+        raise ConfigError(
+            f"expected a keys file, got none: `dragoman keys create NAME` creates {path} - at server.keys_path, "
+            f"from {origin['server.keys_path']}"
+        )
+    KeyRing.from_config(config)
+    return [problem] if (problem := writable_by_others(path)) else []
 
 
 def _print_settings(args: argparse.Namespace, config: settings.Config, origin: dict[str, str], missing: str) -> None:
@@ -183,6 +209,8 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:
         print(format_settings(config, origin, everything=args.all))
+    if prices := describe_vendor_prices(config):
+        print_status(prices)
     if missing:
         print_status(missing)
     else:
@@ -190,7 +218,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
 
 
 def _serve(
-    config: settings.Config, embedded: bool, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
+    config: settings.Config, source: ConfigSource, problems: Sequence[str], log_format: "LogFormat", *, debug: bool
 ) -> int:
     """Serves with a log on standard error, of which in JSON each line is a record, also the last error."""
     from dragoman.cli import _log_format  # imports structlog
@@ -202,7 +230,7 @@ def _serve(
             print_status(problem)
         asyncio.run(check_claude_login(config, print_status))
         get_weights = partial(embedded_weights.get_weights, report=print_status, download=download_weights)
-        return _serve_until_stopped(config, embedded, print_status, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, print_status, get_weights, handler, debug=debug)
     log = logging.getLogger("dragoman.serve")
     for problem in problems:
         log.warning("%s", problem)
@@ -215,7 +243,7 @@ def _serve(
         get_weights = partial(
             embedded_weights.get_weights, report=report, download=partial(download_weights, log=report)
         )
-        return _serve_until_stopped(config, embedded, report, get_weights, handler, debug=debug)
+        return _serve_until_stopped(config, source, report, get_weights, handler, debug=debug)
     except DragomanError as error:
         log.error("%s", error)
         return exit_status(error)
@@ -223,15 +251,18 @@ def _serve(
 
 def _serve_until_stopped(
     config: settings.Config,
-    embedded: bool,
+    source: ConfigSource,
     report: Callable[[str], None],
     get_weights: compose.GetWeights,
     handler: "logging.StreamHandler[TextIO]",
     *,
     debug: bool,
 ) -> int:
+    embedded = source.serves_embedded
+    keys = "" if not requires_keys(config) else "dragoman keys list" if _has_named(config) else "server.api_keys"
+
     def show(url: str, names: Sequence[str]) -> None:
-        announce(url, names, bool(config.server.api_keys), report)
+        announce(url, names, keys, report)
 
     if config.server.workers > 1:
         from dragoman.cli._workers import supervisor
@@ -239,7 +270,9 @@ def _serve_until_stopped(
 
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
-        return supervisor.run(Plan(config, embedded, log_format, debug, weights), show, report, handler)
+        return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
+    from dragoman.server.keys.ring import KeyRing
+    from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
 
     gateway = compose.build_gateway(config, embedded, report, get_weights)
@@ -249,6 +282,8 @@ def _serve_until_stopped(
         lambda url: show(url, model_ids(gateway)),
         print_status=report,
         capture=config.capture,
+        reloadable=Reloadable(source, config, rebuild_gateway),
+        keys=KeyRing.from_config(config),
     )
 
 
@@ -257,24 +292,28 @@ def model_ids(gateway: Gateway) -> list[str]:
     return [model.id for model in gateway.models() if model.id not in model.aliases]
 
 
-def announce(url: str, names: Sequence[str], has_keys: bool, print_status: Callable[[str], None]) -> None:
+def _has_named(config: settings.Config) -> bool:
+    return bool(config.keys) or Path(config.server.keys_path).exists()
+
+
+def announce(url: str, names: Sequence[str], keys: str, print_status: Callable[[str], None]) -> None:
     """Reports the URL, and what to configure in a client.
 
     Args:
         url: where the gateway listens.
         names: the models.
-        has_keys: requests need an API key.
+        keys: what has the API keys; empty: requests need none.
         print_status: receives each line.
     """
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    key = "one of server.api_keys" if has_keys else "any"
+    key = f"one of {keys}" if keys else "any"
     print_status(f"listening on {url}")
     print_status(f"OpenAI clients: base URL {url}/v1, API key: {key}")
     print_status(f"Anthropic clients: base URL {url} (without /v1), API key: {key}")
     print_status(
         f"models: {', '.join(names[:_MAX_LISTED])}{more}" if names else "models: none yet; the servers report none"
     )
-    header = "-H 'Authorization: Bearer KEY' " if has_keys else ""
+    header = "-H 'Authorization: Bearer KEY' " if keys else ""
     body = json.dumps({"model": names[0] if names else "MODEL", "messages": [{"role": "user", "content": "Hello"}]})
     print_status(f"try: curl {url}{dialects.get('openai_chat').path} {header}-d {shlex.quote(body)}")
 

@@ -5,36 +5,48 @@ whatever takes long or is missing; `get_weights` and `waiting` are where a comma
 """
 
 import contextlib
+import functools
 import os
 import secrets
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Final, TypeAlias
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 from dragoman import config as settings
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
+from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
+from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.progress import Report, no_report
+from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
+from dragoman.prices.price_book import PriceBook
 from dragoman.tool_executors.registry import build_executors
+
+if TYPE_CHECKING:
+    from dragoman.backends.text_mode.verbatim_history import ReplyStore
 
 GetWeights: TypeAlias = Callable[[EmbeddedConfig], Path]
 """Returns the weights of the configured model, downloaded if necessary."""
 
 MODELS_SOCKET: Final = "models.sock"
 """Name of the socket of the process that runs the models, in the folder that several gateway processes share."""
+NO_BACKENDS: Final[Mapping[str, Backend]] = MappingProxyType({})
 _CLAUDE: Final = "claude_cli"
 _EMBEDDED: Final = "embedded"
 
@@ -78,14 +90,24 @@ def build_gateway(
     if shared_dir is None:
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
-        servers = upstream_backends(config, probe=True, shared=SharedState(shared_dir))
-        backends = [*servers, *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
+        servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
+        backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    return Gateway(backends, config.model_aliases, store, config.guard, seal, vendor_tools(config))
+    rules = Routes(config.routes) if config.routes else None
+    prices = price_book(config)
+    new_gateway = gateway_type(config.hooks)
+    tools = vendor_tools(config, prices)
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, rules)
 
 
-def vendor_tools(config: settings.Config) -> VendorToolRunner:
-    """Returns what runs the tools that the settings name.
+@functools.cache
+def shared_state(shared_dir: Path) -> SharedState:
+    """Returns what the gateway processes with this private folder share; a process has one such object."""
+    return SharedState(shared_dir)
+
+
+def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:
+    """Returns what runs the tools that the settings name, with the prices of models for the limit of the cost.
 
     Raises:
         ConfigError: A setting is missing or wrong.
@@ -109,6 +131,7 @@ def vendor_tools(config: settings.Config) -> VendorToolRunner:
         tuple(servers.secret_values()),
         close,
         endpoint,
+        prices,
     )
 
 
@@ -120,7 +143,7 @@ def build_backends(
     get_weights: GetWeights = get_weights,
     probe: bool = True,
 ) -> list[Backend]:
-    """Returns a backend for each server of the settings, then Claude, then the embedded model.
+    """Returns a backend for each server of the settings, then those of packages, Claude, and the embedded model.
 
     This is also the order in which they are tried. Missing weights are downloaded.
 
@@ -136,7 +159,7 @@ def build_backends(
         RemoteError: the download of the weights failed.
     """
     servers = upstream_backends(config, probe=probe)
-    return [*servers, *local_backends(config, embedded, report, get_weights).values()]
+    return [*servers, *plugin_backends(config), *local_backends(config, embedded, report, get_weights).values()]
 
 
 def local_backends(
@@ -177,8 +200,22 @@ def _shared(config: settings.Config, embedded: bool, path: Path) -> list[Backend
     return [*claude, *([SharedBackend(process, _EMBEDDED)] if embedded else [])]
 
 
-def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedState | None = None) -> list[Backend]:
+def upstream_backends(
+    config: settings.Config,
+    *,
+    probe: bool,
+    shared: SharedState | None = None,
+    reuse: Mapping[str, Backend] = NO_BACKENDS,
+    replies: "ReplyStore | None" = None,
+) -> list[Backend]:
     """Returns a backend for each upstream server, in the order of the settings file.
+
+    Args:
+        config: the settings.
+        probe: whether models of servers are probed, after their first response.
+        shared: what all processes of the gateway share; None: there is one process.
+        reuse: backends that are not built again, by the names of their servers.
+        replies: where recent replies are stored; None: a new store.
 
     Raises: ConfigError: an API does not exist, or the variable with a key is not set.
     """
@@ -187,16 +224,18 @@ def upstream_backends(config: settings.Config, *, probe: bool, shared: SharedSta
     from dragoman.backends.http.backend import HttpBackend
     from dragoman.backends.text_mode.verbatim_history import ReplyStore
 
-    replies = ReplyStore()
-    return [
-        HttpBackend(name, server, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=replies)
-        for name, server in config.upstreams.items()
-    ]
+    store = ReplyStore() if replies is None else replies
+
+    def build(name: str, server: HttpConfig) -> Backend:
+        full = with_formats(server, config.formats)
+        return HttpBackend(name, full, os.environ, may_probe=probe, may_recall=True, shared=shared, replies=store)
+
+    return [reuse.get(name) or build(name, server) for name, server in config.upstreams.items()]
 
 
 def has_upstreams(config: settings.Config) -> bool:
-    """Whether the settings name a server or enable Claude."""
-    return bool(config.upstreams) or config.claude_cli.enabled
+    """Whether the settings name a server or another backend, or enable Claude."""
+    return bool(config.upstreams or config.backends) or config.claude_cli.enabled
 
 
 def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:

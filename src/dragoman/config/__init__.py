@@ -27,11 +27,15 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.checks import check
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
+from dragoman.config.keys_file import keys_path, read_key
+from dragoman.config.routes import take_routes
 from dragoman.config.sections import Config as Config
 from dragoman.config.values import describe_error, is_secret_setting, toml
 from dragoman.core.errors import ConfigError, nearest, quote
 from dragoman.host_names import host_name
 from dragoman.mcp_client.config import McpServerConfig
+from dragoman.parsing.tag_format_config import TagFormatConfig
+from dragoman.prices.config import PriceConfig
 
 
 def default_path() -> Path:
@@ -52,6 +56,7 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
     """
     tables = _read(path)
+    routes = take_routes(tables, str(path))
     origin = {key: str(path) for key, _ in _entries(tables)}
     _check_keys(tables, origin)
     _check_variables(environ)
@@ -68,8 +73,28 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
             name: _named_table("mcp", name, table, McpServerConfig, origin)
             for name, table in tables.pop("mcp", {}).items()
         }
+        prices = {
+            name: _named_table("prices", name, table, PriceConfig, origin)
+            for name, table in tables.pop("prices", {}).items()
+        }
+        formats = {
+            name: _named_table("formats", name, table, TagFormatConfig, origin)
+            for name, table in tables.pop("formats", {}).items()
+        }
+        keys = {name: read_key(name, table, path, environ) for name, table in tables.pop("keys", {}).items()}
+        config = msgspec.convert(tables, Config, strict=False)
+        server = msgspec.structs.replace(
+            config.server, keys_path=keys_path(config.server.keys_path, path or default_path())
+        )
         config = msgspec.structs.replace(
-            msgspec.convert(tables, Config, strict=False), upstreams=upstreams, mcp=servers
+            config,
+            server=server,
+            upstreams=upstreams,
+            mcp=servers,
+            formats=formats,
+            keys=keys,
+            prices=prices,
+            routes=routes,
         )
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
@@ -82,7 +107,7 @@ def unknown_variables(environ: Mapping[str, str]) -> list[str]:
 
     They are not errors: for a service called dragoman, Kubernetes itself sets `DRAGOMAN_PORT`.
     """
-    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG"]
+    known = [_variable(key) for key, *_ in setting_docs()] + ["DRAGOMAN_HOME", "DRAGOMAN_CONFIG", "DRAGOMAN_API_KEY"]
     ours = sorted(name for name in environ if name.startswith("DRAGOMAN_") and name not in known)
     return [f"the variable {name} is not one of ours and does nothing{nearest(name, known)}" for name in ours]
 
@@ -115,10 +140,18 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
 def setting_values(config: Config) -> Iterator[tuple[str, object]]:
     """Yields every key with its value, except for `model_aliases`."""
     yield from ((key, attrgetter(key)(config)) for key, *_ in setting_docs())
-    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {"upstreams": config.upstreams, "mcp": config.mcp}
+    sections: Mapping[str, Mapping[str, msgspec.Struct]] = {
+        "upstreams": config.upstreams,
+        "mcp": config.mcp,
+        "keys": config.keys,
+        "prices": config.prices,
+        "formats": config.formats,
+    }
     for section, tables in sections.items():
         for name, table in tables.items():
             yield from ((f"{section}.{name}.{key}", value) for key, value in msgspec.structs.asdict(table).items())
+    for name, settings in config.backends.items():
+        yield from ((f"backends.{name}.{key}", value) for key, value in settings.items())
 
 
 def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
@@ -159,7 +192,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp")
+_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "backends", "keys")
 """Sections that contain tables of their own."""
 
 
@@ -184,7 +217,7 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected a table, [{key}], got {toml(value)} - at {key}, from {origin[key]}")
         if (section := key.partition(".")[0]) in _NAMED:
             _check_named_key(section, key, value, origin[key])
-        elif key not in known and not key.startswith("model_aliases."):
+        elif section != "keys" and key not in known and not key.startswith("model_aliases."):
             hint = hint_for_key(key, value, _names_by_section())
             raise ConfigError(f"unknown setting '{key}'{hint} - in {origin[key]}")
     for alias, target in tables.get("model_aliases", {}).items():
@@ -194,21 +227,35 @@ def _check_keys(tables: Mapping[str, Any], origin: Mapping[str, str]) -> None:
             raise ConfigError(f"expected the name of a model, or a list of names, got {toml(target)} - {where}")
 
 
-_NAMED: Mapping[str, type[msgspec.Struct]] = {"upstreams": HttpConfig, "mcp": McpServerConfig}
-"""Sections of tables whose names the user chooses."""
+_NAMED: Mapping[str, type[msgspec.Struct] | None] = {
+    "upstreams": HttpConfig,
+    "mcp": McpServerConfig,
+    "formats": TagFormatConfig,
+    "prices": PriceConfig,
+    "backends": None,
+}
+"""Sections of tables whose names the user chooses; None: the table's settings are those of another package."""
+_NAMED_TITLES: Mapping[str, tuple[str, str]] = {
+    "upstreams": ("an upstream", "url"),
+    "mcp": ("an MCP server", "url"),
+    "formats": ("a format", "opener"),
+    "prices": ("a price", "output_usd_per_million"),
+    "backends": ("a backend", "plugin"),
+}
+"""For each of them, what a table describes, and its most important setting."""
 
 
 def _check_named_key(section: str, key: str, value: object, origin: str) -> None:
-    _, name, *setting = key.split(".")
-    if not setting:
-        raise ConfigError(f"expected a table, [{section}.{name}], with its url - at {key}, from {origin}")
+    name, _, setting = key.removeprefix(f"{section}.").rpartition(".")  # names may contain dots
+    what, first = _NAMED_TITLES[section]
+    if not name:
+        raise ConfigError(f"expected a table, [{section}.{setting}], with its {first} - at {key}, from {origin}")
     struct = _NAMED[section]
-    if setting[0] not in struct.__struct_fields__:
+    if struct is not None and setting not in struct.__struct_fields__:
         is_table = isinstance(value, dict)
         fields = msgspec.structs.fields(struct)
         known = [f.name for f in fields if (f.default_factory is dict) is is_table]
-        what = "an upstream" if section == "upstreams" else "an MCP server"
-        raise ConfigError(f"unknown setting '{key}'{hint_for_named(setting[0], known, what)} - in {origin}")
+        raise ConfigError(f"unknown setting '{key}'{hint_for_named(setting, known, what)} - in {origin}")
 
 
 def _names_by_section() -> dict[str, list[str]]:
@@ -230,6 +277,8 @@ def _check_variables(environ: Mapping[str, str]) -> None:
                 raise ConfigError(f"unknown setting {variable}{hint} - in the environment")
 
 
+_ANY_NAME = "NAME"
+"""Stands for the name of a table in messages about it."""
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
 
 
@@ -239,10 +288,13 @@ def _named_table(
     """Returns a table whose name the user chose; errors name its keys as the settings do."""
     try:
         return msgspec.convert(table, struct, strict=False)
-    except msgspec.ValidationError as e:
-        message = str(e).replace("`$.", f"`$.{name}.").replace("`$`", f"`{section}.{name}`")
-        described = describe_error(message, {name: table}, origin, f"{section}.")
-        raise ConfigError(described.replace("`$.", f"`{section}.")) from None
+    except msgspec.ValidationError as e:  # a name may contain characters that have a meaning in paths
+        message = str(e).replace("`$.", f"`$.{_ANY_NAME}.").replace("`$`", f"`{section}.{name}`")
+        own = f"{section}.{name}."
+        origins = {key.replace(own, f"{section}.{_ANY_NAME}.", 1): origin[key] for key in origin if key.startswith(own)}
+        described = describe_error(message, {_ANY_NAME: table}, origins, f"{section}.")
+        described = described.replace(f"$.{_ANY_NAME}.", f"{section}.{name}.")
+        raise ConfigError(described.replace(f"{section}.{_ANY_NAME}.", own)) from None
 
 
 def _upstream(name: str, table: dict[str, Any], origin: Mapping[str, str]) -> HttpConfig:

@@ -1,13 +1,16 @@
 """Checks settings against each other."""
 
 import math
+import os
 from collections.abc import Iterable, Mapping
 
+from dragoman.config.keys import SECRET_CHARS, is_secret
 from dragoman.config.sections import Config
-from dragoman.config.server import CAPTURE_FILTERS, KEY_CHARS, ServerConfig
+from dragoman.config.server import CAPTURE_FILTERS, RELOAD_MODES, ServerConfig
 from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
+from dragoman.prices.config import check_prices
 
 
 def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[str, str]) -> None:
@@ -28,32 +31,44 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
     for entry in server.allowed_hosts:
         if not host_name(entry):
             raise ConfigError(f"expected a host's name, got {quote(entry)} - at server.allowed_hosts")
-    if any(len(key.strip()) < KEY_CHARS or key != key.strip() for key in server.api_keys):
+    if not all(map(is_secret, server.api_keys)):
         raise ConfigError(
-            f"expected API keys of at least {KEY_CHARS} characters without blanks around them, got another; "
+            f"expected API keys of at least {SECRET_CHARS} characters without blanks around them, got another; "
             "`openssl rand -hex 16` makes a good one - at server.api_keys"
         )
-    if "*" in server.allowed_hosts and not server.api_keys:
+    if "*" in server.allowed_hosts and not requires_keys(config):
         raise ConfigError(
             "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
-            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), or name the hosts"
+            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or name the hosts"
         )
-    if server.host not in LOOPBACK and not server.api_keys:
+    if server.host not in LOOPBACK and not requires_keys(config):
         raise ConfigError(
             f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
-            "(or DRAGOMAN_SERVER_API_KEYS), or listen on 127.0.0.1"
+            "(or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or listen on 127.0.0.1"
         )
-    if config.capture.filter not in CAPTURE_FILTERS:
-        hint = one_of(config.capture.filter, CAPTURE_FILTERS, "expected ")
-        raise ConfigError(f"unknown {quote(config.capture.filter)}{hint} - at capture.filter")
+    filters = ("capture.filter", config.capture.filter, CAPTURE_FILTERS)
+    for key, choice, known in (filters, ("server.reload", server.reload, RELOAD_MODES)):
+        if choice not in known:
+            raise ConfigError(f"unknown {quote(choice)}{one_of(choice, known, 'expected ')} - at {key}")
     validate_policy(config.guard)
-    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and _is_reachable(server):
+    check_prices(config.prices)
+    if config.formats:
+        from dragoman.config.own_formats import own_formats  # imports all formats
+
+        own_formats(config.formats)
+    if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "
             "127.0.0.1 without server.allowed_hosts, or set claude_cli.allow_remote_clients if it uses your API key"
         )
 
 
-def _is_reachable(server: ServerConfig) -> bool:
+def requires_keys(config: Config) -> bool:
+    """Returns whether requests need an API key."""
+    server = config.server
+    return bool(server.api_keys or config.keys or (server.keys_path and os.path.exists(server.keys_path)))
+
+
+def is_reachable(server: ServerConfig) -> bool:
     """Whether other machines are admitted, by the address or by the host name of a proxy."""
     return server.host not in LOOPBACK or any(host_name(entry) not in LOOPBACK for entry in server.allowed_hosts)

@@ -33,7 +33,7 @@ def hint_for_key(key: str, value: object, sections: Sections) -> str:
         return f"; did you mean [{nearest}]?"
     if nearest and (nearest_key := nearest_setting(name, sections[nearest])):
         return f"; did you mean '{nearest}.{nearest_key}'?"
-    named = ("upstreams.NAME", "mcp.NAME", "model_aliases")
+    named = ("upstreams.NAME", "mcp.NAME", "formats.NAME", "backends.NAME", "model_aliases")
     return f"; the sections are {', '.join(f'[{each}]' for each in (*sections, *named))}"
 
 

@@ -75,6 +75,19 @@ class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     budget_tokens_per_month: Annotated[int, setting("Budget of a month (UTC) in tokens; 0: no limit.", ge=0)] = 0
 
 
+def check_key_name(name: str) -> None:
+    """Checks the name of a key.
+
+    Raises:
+        ConfigError: It is too long, or has other characters.
+    """
+    if not _NAME.fullmatch(name):
+        raise ConfigError(
+            f"expected a name of at most 64 letters, digits, '-' and '_' that starts with a letter or a digit, "
+            f"got {quote(name)} - at keys"
+        )
+
+
 def check_key(name: str, config: KeyConfig, environ: Mapping[str, str]) -> None:
     """Checks the settings of a key.
 
@@ -87,11 +100,7 @@ def check_key(name: str, config: KeyConfig, environ: Mapping[str, str]) -> None:
         ConfigError: A setting is wrong, or the variable with the secret is not set.
     """
     where = f"at keys.{name}"
-    if not _NAME.fullmatch(name):
-        raise ConfigError(
-            f"expected a name of at most 64 letters, digits, '-' and '_' that starts with a letter or a digit, "
-            f"got {quote(name)} - {where}"
-        )
+    check_key_name(name)
     stored = [field for field in ("secret", "secret_env", "sha256") if getattr(config, field)]
     if len(stored) != 1:
         got = " and ".join(stored) if stored else "none"

@@ -6,15 +6,14 @@ import msgspec
 
 from dragoman.schema.setting import setting
 
-KEY_CHARS = 6
-"""Minimum length in characters of an API key of the gateway; a shorter one could not be redacted from captures."""
 CAPTURE_FILTERS = ("all", "failed", "requested")
+RELOAD_MODES = ("watch", "signal", "off")
 
 
 class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     """Address and limits of the gateway."""
 
-    host: Annotated[str, setting("Address to listen on. Other than loopback requires `api_keys`.")] = "127.0.0.1"
+    host: Annotated[str, setting("Address to listen on. Other than loopback requires API keys.")] = "127.0.0.1"
     port: Annotated[int, setting("Port to listen on; 0: a free one.", ge=0, le=65535)] = 8484
     workers: Annotated[
         int, setting("Number of gateway processes, all at one port (docs/performance.md).", ge=1, le=64)
@@ -24,13 +23,21 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = 30.0
     api_keys: Annotated[
         tuple[str, ...],
-        setting("API keys, of at least 6 characters; each request must have one. Empty: none is needed."),
+        setting(
+            "API keys with all rights, of at least 6 characters. If there are any keys, each request must have one; "
+            "keys with names and limits: `[keys.NAME]` (docs/keys.md)."
+        ),
     ] = ()
+    keys_path: Annotated[
+        str,
+        setting(
+            "File with `[keys.NAME]` tables, which `dragoman keys` edits; empty: keys.toml next to the settings file. "
+            "If it exists, each request must have a key."
+        ),
+    ] = ""
     allowed_hosts: Annotated[
         tuple[str, ...],
-        setting(
-            "Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires `api_keys`."
-        ),
+        setting("Names accepted in the Host and Origin headers, besides loopback; `*`: any, which requires API keys."),
     ] = ()
     max_body_bytes: Annotated[
         int, setting("Maximum size of a request body when it is decompressed, in bytes.", ge=1024)
@@ -53,6 +60,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_status_delay_s: Annotated[float, setting("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, setting("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
     graceful_shutdown_s: Annotated[float, setting("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
+    reload: Annotated[
+        str,
+        setting(
+            "When changed settings are applied (docs/reload.md): `watch`, soon after the file has changed; `signal`, "
+            "at SIGHUP or POST /admin/reload; `off`, at the next start.",
+            choices=RELOAD_MODES,
+        ),
+    ] = "watch"
     metrics: Annotated[bool, setting("Whether `/metrics` is served (docs/metrics.md).")] = True
 
 

@@ -25,6 +25,8 @@ def is_secret_setting(key: str, value: object) -> bool:
     name = rest.rpartition(".")[2]
     if key in SECRET or name == "api_key" or (section, name) == ("mcp", "headers"):
         return True
+    if section == "keys" and name in ("secret", "sha256", "previous"):
+        return True
     if (section, name) == ("mcp", "command"):
         arguments = value.split() if isinstance(value, str) else value
         return isinstance(arguments, list | tuple) and has_secret_argument([str(each) for each in arguments])

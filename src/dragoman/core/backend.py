@@ -119,7 +119,7 @@ class ExchangeSpans(Protocol):
 class Attempts:
     """The requests to backends for one response: the first, retries, failover and re-asks."""
 
-    __slots__ = ("count", "failed", "model", "spans", "upstream")
+    __slots__ = ("count", "failed", "model", "repeats", "spans", "upstream", "waited_s")
 
     def __init__(self) -> None:
         self.count = 0
@@ -129,6 +129,13 @@ class Attempts:
         """That backend's own name of the model."""
         self.failed: list[tuple[str, str]] = []
         """Backend and reason of each attempt that failed, in order."""
+        self.repeats: list[tuple[str, str]] = []
+        """Backend whose attempt was not the last, and what followed: `retry`, `failover` or `reask`."""
+        self.waited_s: float | None = None
+        """Seconds in which servers were waited for, with queues and retries, until the first byte of each response.
+
+        None: no server was waited for.
+        """
         self.spans: ExchangeSpans | None = None
         """Records the spans of the exchange; None: it is not traced."""
 
@@ -139,8 +146,14 @@ class Attempts:
             upstream: Its name.
             model: Its own name of the model.
         """
+        if self.count:
+            self.repeats.append((self.upstream, "retry" if upstream == self.upstream else "failover"))
         self.upstream, self.model = upstream, model
         self.count += 1
+
+    def wait(self, seconds: float) -> None:
+        """A server was waited for, from the request to the first byte of its response or to its error."""
+        self.waited_s = (self.waited_s or 0.0) + seconds
 
     def fail(self, error: BaseException) -> None:
         """The last attempt failed."""
@@ -149,6 +162,7 @@ class Attempts:
     def retry(self, error: DragomanError) -> None:
         """The last attempt failed, and is retried at the same backend."""
         self.fail(error)
+        self.repeats.append((self.upstream, "retry"))
         self.count += 1
         if self.spans is not None:
             self.spans.retry(error)
@@ -156,6 +170,7 @@ class Attempts:
     def reask(self, reason: str) -> None:
         """The model is re-asked, because of this warning about its first response."""
         self.failed.append((self.upstream, reason))
+        self.repeats.append((self.upstream, "reask"))
         self.count += 1
 
 

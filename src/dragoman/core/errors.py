@@ -14,6 +14,8 @@
     │   ├── UnknownModelError           no backend serves this model                    404
     │   ├── RequestTooLargeError        body over the size limit                        413
     │   ├── ContentEncodingError        a body in an unsupported encoding               415
+    │   ├── RateLimitError              the API key has used its limit of a minute      429
+    │   ├── BudgetExceededError         the API key has used its budget                 429
     │   └── ConfigError                 the operator's settings
     ├── UsageError                      incorrect use of the library                    500
     │   └── EventOrderError             an event in an invalid position (core/events.py)
@@ -132,8 +134,15 @@ class UnknownModelError(ClientError):
 
     status_hint = 404
 
-    def __init__(self, model: str, known: Iterable[str]) -> None:
-        super().__init__(f"unknown model {quote(model)}{one_of(model, sorted(known), 'available: ')}")
+    def __init__(self, model: str, known: Iterable[str], key: str = "") -> None:
+        """
+        Args:
+            model: The requested name.
+            known: The models that the client can request.
+            key: The name of its API key, if that may not use all models.
+        """
+        limited = f", or the API key {key} may not use it" if key else ""
+        super().__init__(f"unknown model {quote(model)}{limited}{one_of(model, sorted(known), 'available: ')}")
         self.model = model
 
 
@@ -155,6 +164,23 @@ class ContentEncodingError(ClientError):
 
 class ConfigError(ClientError):
     """A setting is wrong: correct the key that the message names."""
+
+
+class RateLimitError(ClientError):
+    """The API key has used what it may use in a minute, or at the same time: retry after `retry_after_s`."""
+
+    status_hint = 429
+
+    def __init__(self, message: str, *, retry_after_s: float | None = None, is_permanent: bool = False) -> None:
+        super().__init__(message, retry_after_s=retry_after_s)
+        self.is_permanent = is_permanent
+        """Whether the same request is refused at any time."""
+
+
+class BudgetExceededError(ClientError):
+    """The budget of the API key is used up: wait until it is renewed, or raise it."""
+
+    status_hint = 429
 
 
 class UsageError(DragomanError):

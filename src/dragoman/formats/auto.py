@@ -58,7 +58,7 @@ _MAY_BE_HEADER: Final = re.compile(
 
 @cache
 def _others() -> tuple[Format, ...]:
-    return tuple(formats.get(name) for name in formats.names() if name != "auto")
+    return tuple(format for format in formats.built_in() if format.name != "auto")
 
 
 @cache

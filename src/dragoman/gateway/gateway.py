@@ -10,7 +10,7 @@ next one when a backend fails before its response has begun. Responses that a cl
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
 from dragoman.closing import close_all
@@ -18,12 +18,14 @@ from dragoman.core.backend import Backend, EventStream, ExchangeContext, Passthr
 from dragoman.core.client import ANONYMOUS, ClientFacts
 from dragoman.core.errors import DragomanError, RequestError, UnsupportedError
 from dragoman.core.events import Notice
+from dragoman.core.hooks import OnError
 from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
@@ -34,6 +36,7 @@ from dragoman.gateway.vendor_tools.loop import AsgiApp, VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
+from dragoman.prices.price_book import PriceBook
 from dragoman.wire.history import repair_history
 
 log = logging.getLogger("dragoman.gateway.gateway")
@@ -53,6 +56,8 @@ class Gateway:
         policy: GuardPolicy = DEFAULT_POLICY,
         seal: Seal | None = None,
         vendor_tools: VendorToolRunner = NO_VENDOR_TOOLS,
+        prices: PriceBook | None = None,
+        rules: Routes | None = None,
     ) -> None:
         """Args:
         backends: All backends, the preferred ones first.
@@ -62,9 +67,12 @@ class Gateway:
         policy: Settings of the guard.
         seal: Signs compacted conversations; None: with a random key.
         vendor_tools: Runs tools that the APIs' vendors run, such as web search; by default it runs none.
+        prices: Prices of the models; None: no price is known.
+        rules: Rules that select models; None: the client's choice applies.
         """
+        self.prices = prices
         self._backends = tuple(backends)
-        self._router = Router(backends, model_aliases or {})
+        self._router = Router(backends, model_aliases or {}, rules)
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
@@ -74,24 +82,82 @@ class Gateway:
         self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
         """Called with a line to show while a model evaluates a prompt."""
+        self.on_error: Sequence[OnError] = ()
+        """Called with the error of each exchange that failed."""
 
     async def start(self) -> None:
         """Starts every backend and checks the aliases."""
+        if self.prices is not None:
+            self.prices.preload()
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()
         self._router.check_aliases()
 
-    async def close(self) -> None:
-        """Closes every backend, the vendor tools, and the response store. Raises `ExceptionGroup` after all of them."""
-        try:
-            await close_all(*(backend.close for backend in self._backends), self._vendor_tools.close)
-        finally:
-            self.response_store.close()
+    async def start_next_to(self, running: "Gateway") -> None:
+        """As `start`, but parts that the running gateway uses too are started already.
 
-    def models(self) -> list[ServedModel]:
-        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
-        return self._router.models()
+        Args:
+            running: The gateway that this one is to replace.
+
+        Raises:
+            DragomanError: A backend did not start, or an alias names an unknown model.
+        """
+        await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
+        if self._vendor_tools.executors is not running.vendor_tools.executors:
+            await self._vendor_tools.start()
+        if self.prices is not None and self.prices is not running.prices:
+            self.prices.preload()
+        self._router.check_aliases()
+
+    async def close(self, running: Collection["Gateway"] = ()) -> None:
+        """Closes every backend, the vendor tools, and the response store; raises `ExceptionGroup` after all of them.
+
+        Args:
+            running: Gateways whose parts stay open.
+        """
+        used = {backend for each in running for backend in each.backends}
+        closers = [backend.close for backend in self._backends if backend not in used]
+        if all(each.vendor_tools.executors is not self._vendor_tools.executors for each in running):
+            closers.append(self._vendor_tools.close)
+        try:
+            await close_all(*closers)
+        finally:
+            if all(each.response_store is not self.response_store for each in running):
+                self.response_store.close()
+
+    @property
+    def backends(self) -> Sequence[Backend]:
+        """All backends, the preferred ones first."""
+        return self._backends
+
+    @property
+    def vendor_tools(self) -> VendorToolRunner:
+        """Runs tools that the APIs' vendors run."""
+        return self._vendor_tools
+
+    def successor(
+        self,
+        backends: Sequence[Backend],
+        model_aliases: Mapping[str, str | Sequence[str]],
+        policy: GuardPolicy,
+        vendor_tools: VendorToolRunner,
+        prices: PriceBook | None,
+    ) -> "Gateway":
+        """Returns a gateway with the same stored responses and hooks that is to replace this one.
+
+        Args:
+            backends: See `Gateway`.
+            model_aliases: See `Gateway`.
+            policy: Settings of the guard.
+            vendor_tools: Runs tools that the APIs' vendors run.
+            prices: Prices of the models; None: no price is known.
+        """
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+
+    def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
+        """See `Router.models`."""
+        return self._router.models(client)
 
     async def refresh_local_models(self) -> None:
         """Updates the lists of models that are files of this machine."""
@@ -156,14 +222,15 @@ class Gateway:
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
         backend, routed = routes[0]
-        if offers_tools(self._vendor_tools.executors, request.model, routed.model):
+        vendor_tools = self._vendor_tools.for_client(context.client)
+        if offers_tools(vendor_tools.executors, request.model, routed.model):
             return None
         response = backend.passthrough(routed, body, request.model, context)
         if response is None or has_part(routed.messages, PreviousResponseRef) or repair_history(routed.messages)[1]:
             return None
         if client_run_tools.with_functions(request, routes[0])[0] is not request:
             return None
-        if self._vendor_tools.plan(request, routes[0]) is not None:
+        if vendor_tools.plan(request, routes[0]) is not None:
             return None
         if context.observer is not None:
             context.observer.on_backend_call(backend, routed)

@@ -13,7 +13,7 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request
+from dragoman.core.messages import Message, Request
 from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
@@ -72,7 +72,8 @@ class ResponseBuilder:
         self._store = response_store
         self._policy = policy
         self._disabled_repairs = frozenset(ALL_REPAIRS) - policy.enabled_repairs
-        self._seal = seal
+        self.seal = seal
+        """Signs compacted conversations."""
         self._vendor_tools = vendor_tools
         self.on_tool_run: OnToolRun | None = None
         """Called after each run of a vendor tool."""
@@ -91,9 +92,10 @@ class ResponseBuilder:
         Raises:
             DragomanError: The request names something that is not stored, or an item that cannot be opened.
         """
-        servers = declared_servers(request, route, self._vendor_tools.executors)
-        listings = await self._vendor_tools.list_tools(servers) if servers else ()
-        work = partial(self._prepare, request, context, buffering, listings, route)
+        vendor_tools = self._vendor_tools.for_client(context.client)
+        servers = declared_servers(request, route, vendor_tools.executors)
+        listings = await vendor_tools.list_tools(servers) if servers else ()
+        work = partial(self._prepare, request, context, buffering, listings, route, vendor_tools)
         in_thread = context.is_large or self._store.blocks(request)
         return await asyncio.to_thread(work) if in_thread else work()
 
@@ -104,19 +106,20 @@ class ResponseBuilder:
         buffering: Buffering | None,
         listings: Listings,
         route: ModelRoute,
+        vendor_tools: VendorToolRunner,
     ) -> ResponseJob:
         require_single_choice(request)
-        resolved = self._store.resolve(limit_to_one_call(request))
+        resolved = self._store.resolve(limit_to_one_call(request), context.client.key)
         complete, unseen = client_run_tools.with_functions(resolved.request, route)
         if self._disabled_repairs:
             context = msgspec.structs.replace(context, disabled_repairs=self._disabled_repairs)
         if compaction.uses_compaction(complete):
-            complete, needs_compaction = compaction.prepare_request(complete, route, self._seal)
+            complete, needs_compaction = compaction.prepare_request(complete, route, self.seal)
             if needs_compaction:
                 unstored = resolved._replace(previous_id="", input_messages=())
-                summary = summary_request(complete, route, self._vendor_tools)
+                summary = summary_request(complete, route, vendor_tools)
                 return ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
-        plan = self._vendor_tools.plan(complete, route, listings)
+        plan = vendor_tools.plan(complete, route, listings)
         complete = complete if plan is None else plan.request
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
@@ -150,7 +153,8 @@ class ResponseBuilder:
     def _generator(self, backend: Backend, job: ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""
         if job.vendor_tools is not None:
-            return self._vendor_tools.response(backend, job.vendor_tools, self.on_tool_run).generate
+            vendor_tools = self._vendor_tools.for_client(job.context.client)
+            return vendor_tools.response(backend, job.vendor_tools, self.on_tool_run).generate
         return lambda request, context: context.generate(backend, request)
 
     def _stages(self, job: ResponseJob, edit: EditedRequest, warnings: Sequence[Notice]) -> list[EventStage]:
@@ -164,10 +168,8 @@ class ResponseBuilder:
         request, vendor_tools = job.request, job.vendor_tools
         stages: list[EventStage] = []
         if job.policy is not None:
-            from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
-
             expected = edit.request if vendor_tools is None else vendor_tools.hide_tools(edit.request)
-            stages.append(ToolCallGuard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
+            stages.append(self._guard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
@@ -180,7 +182,7 @@ class ResponseBuilder:
         planned = () if vendor_tools is None else vendor_tools.warnings
         stages.append(ClientEventFilter(request, (*warnings, *job.warnings, *planned, *edit.warnings)))
         if job.is_summary:
-            stages.append(compaction.SealedSummary(self._seal, job.context))
+            stages.append(compaction.SealedSummary(self.seal, job.context))
         else:
             stages.append(CompleteCallFilter(job.call_buffer_chars))
         if job.client_request.tools and not request.tool_choice.parallel_tool_calls and not job.is_summary:
@@ -188,6 +190,12 @@ class ResponseBuilder:
         if job.client_request.store or job.resolved.warnings:
             stages.append(ResponseRecorder(self._store, job.client_request, job.resolved))
         return stages
+
+    def _guard(self, request: Request, policy: GuardPolicy, later: Sequence[Message]) -> EventStage:
+        """Returns the guard of a response: to this request, and after these messages of the gateway's tools."""
+        from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
+
+        return ToolCallGuard(request, policy, later)
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:
         """The guard's settings for this response; None: it cannot contain calls."""

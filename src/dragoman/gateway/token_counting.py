@@ -60,7 +60,7 @@ class TokenCounter:
             DragomanError: The request could not be answered either.
         """
         route = (await self._router.routes_or_refresh(request, client))[0] if request.model else None
-        request = await off_loop(large or self._store.blocks(request), self._request_to_count, request, route)
+        request = await off_loop(large or self._store.blocks(request), self._request_to_count, request, route, client)
         if route is None:
             return TokenCount(await off_loop(large, GENERIC.estimate_request, request), estimated=True)
         backend, routed = rerouted(route, request)
@@ -75,12 +75,13 @@ class TokenCounter:
         estimate = await off_loop(large, vocabulary.estimate_request, edit.request)
         return TokenCount(estimate, estimated=True, cleared=cleared)
 
-    def _request_to_count(self, request: Request, route: ModelRoute | None) -> Request:
-        request = self._store.resolve(request).request
+    def _request_to_count(self, request: Request, route: ModelRoute | None, client: ClientFacts) -> Request:
+        request = self._store.resolve(request, client.key).request
+        vendor_tools = self._vendor_tools.for_client(client)
         if route is not None:
             request, _ = client_run_tools.with_functions(request, route)
         if compaction.uses_compaction(request):
             request, needs_compaction = compaction.prepare_request(request, route, self._seal)
-            request = summary_request(request, route, self._vendor_tools) if needs_compaction else request
-        plan = None if route is None else self._vendor_tools.plan(request, route)
+            request = summary_request(request, route, vendor_tools) if needs_compaction else request
+        plan = None if route is None else vendor_tools.plan(request, route)
         return request if plan is None else plan.request

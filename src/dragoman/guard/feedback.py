@@ -3,6 +3,7 @@
 from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
+from dragoman.core.errors import cut
 from dragoman.core.messages import JsonText, ToolChoice
 from dragoman.guard.validation.violations import MAX_VALUE_CHARS, Violation, quote_value
 
@@ -14,6 +15,9 @@ MAX_NAMES_CHARS: Final = 2000
 """Characters of all listed names; no API allows a tool name of more than 128."""
 
 MAX_SCHEMA_CHARS: Final = 4000
+MAX_REASON_CHARS: Final = 500
+"""Characters of a hook's reason that the model reads."""
+_AFTER_VETO: Final = " Do not repeat it: call another tool, or answer in words."
 
 VALID_CALL: Final = "This call is right, and is made. Do not make it again."
 """The result of a valid call while another call of the same response is rejected."""
@@ -90,6 +94,17 @@ def repeated_call(name: str, times: int, choice: ToolChoice) -> str:
 def replacement_text(name: str, why: str) -> str:
     """Returns the text that the client gets in place of a call that stayed invalid."""
     return f"[The model called {_shorten_name(name)}, but not as it can be run: {why}]"
+
+
+def vetoed_call(name: str, reason: str) -> str:
+    """Returns the message about a call that a hook has refused."""
+    refused = f"The call of {_shorten_name(name)} was refused and not run: {cut(reason, MAX_REASON_CHARS)}"
+    return f"{refused.rstrip('.')}.{_AFTER_VETO}"
+
+
+def vetoed_text(why: str) -> str:
+    """Returns the text that the client gets in place of a call that a hook has refused."""
+    return f"[{why.removesuffix(_AFTER_VETO)}]"
 
 
 def missing_call(choice: ToolChoice) -> str:

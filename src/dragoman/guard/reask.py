@@ -31,7 +31,7 @@ from dragoman.core.repeated_call import call_key
 from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 
-RejectionKind: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered"]
+RejectionKind: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered", "vetoed"]
 
 
 TEXT_KINDS: Final = ("unread", "unoffered")
@@ -248,6 +248,8 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentSta
         return [*failed.events, *failed.leftover]
     if failed.kind == "unread":
         return incomplete_call_as_text(name, failed.raw, failed.leftover)
+    if failed.kind == "vetoed":
+        return [TextDelta(feedback.vetoed_text(failed.reason)), Notice("call_vetoed", f"{name} was refused", raw)]
     notice = Notice("invalid_call", f"{name}: {failed.reason}", raw)
     if failed.kind == "looping" or sent.valid_calls_only:
         return [TextDelta(feedback.replacement_text(name, failed.reason)), notice]

@@ -10,9 +10,10 @@ import os
 import signal
 from collections.abc import Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from dragoman import __version__
+from dragoman.core.client import Permissions
 from dragoman.mcp_client.pool import McpServers
 from dragoman.mcp_client.result import McpServerError
 from dragoman.mcp_client.server import McpServer
@@ -24,6 +25,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("dragoman.mcp_client")
 
 SEPARATOR = "__"
+PERMISSIONS: Final = "dragoman.permissions"
+"""Entry of the ASGI scope with the `Permissions` of a request; None or missing: it may use all servers."""
 
 
 def combined_server(servers: Mapping[str, McpServer]) -> "Server[Any]":
@@ -32,12 +35,12 @@ def combined_server(servers: Mapping[str, McpServer]) -> "Server[Any]":
     from mcp.types import CallToolResult, ListToolsResult, TextContent
 
     async def list_tools(context: object, params: object) -> "ListToolsResult":
-        listed = await asyncio.gather(*map(_tools, servers.values()))
+        listed = await asyncio.gather(*map(_tools, _permitted(servers, context).values()))
         return ListToolsResult(tools=[tool for tools in listed for tool in tools])
 
     async def call_tool(context: object, params: "CallToolRequestParams") -> "CallToolResult":
         name, _, tool = params.name.partition(SEPARATOR)
-        server = servers.get(name)
+        server = _permitted(servers, context).get(name)
         try:
             if server is None:
                 raise McpServerError(f"there is no tool {params.name}")
@@ -81,6 +84,15 @@ async def serve_stdio(servers: McpServers) -> None:
         serving.result()
     else:  # a thread of the SDK reads standard input and would delay the end until that is closed
         os._exit(0)
+
+
+def _permitted(servers: Mapping[str, McpServer], context: object) -> Mapping[str, McpServer]:
+    """Returns the servers that a request may use; over standard input and output all."""
+    request = getattr(context, "request", None)
+    permissions: Permissions | None = request.scope.get(PERMISSIONS) if request is not None else None
+    if permissions is None:
+        return servers
+    return {name: server for name, server in servers.items() if permissions.admits_tool(f"mcp:{name}")}
 
 
 async def _tools(server: McpServer) -> "list[Tool]":

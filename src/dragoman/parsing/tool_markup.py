@@ -62,14 +62,15 @@ class ToolResultMarkup:
 
     @property
     def markers(self) -> tuple[str, ...]:
-        """The tags of a result; the opening tag comes first."""
-        return _tags((self.before, self.after))
+        """The tags of a result, or its other markup; the opening one comes first."""
+        other = (self.before.partition("{")[0].strip(), self.after.strip())
+        return _tags((self.before, self.after)) or tuple(filter(None, other))
 
     @property
     def opener(self) -> str:
         """The opening tag, without attributes."""
         tag = self.markers[0]
-        return tag if tag.endswith((">", "]")) else f"{tag}>"
+        return tag if tag.endswith((">", "]")) or not tag.startswith("<") else f"{tag}>"
 
     def write(self, result: ToolResult, name: str, markers: Collection[str]) -> str:
         """Returns the result, with markers in it neutralised.

@@ -15,7 +15,6 @@
 A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
 """
 
-import hmac
 import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
@@ -29,9 +28,7 @@ from dragoman import __version__, dialects, trace_context
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core import hooks
 from dragoman.core.errors import (
-    AuthError,
     DragomanError,
-    ForbiddenError,
     MethodNotAllowedError,
     NotFoundError,
     WebSocketUnsupportedError,
@@ -39,14 +36,16 @@ from dragoman.core.errors import (
 )
 from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
-from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
+from dragoman.mcp_client.combined_server import PERMISSIONS
 from dragoman.off_loop import off_loop
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
-from dragoman.server.capture.store import CaptureStore
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
+from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
+from dragoman.server.keys.key import NO_RIGHTS, ApiKey
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
@@ -55,6 +54,9 @@ from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
+from dragoman.server.reload import admin
+from dragoman.server.reload.report import ReloadReport
+from dragoman.server.reload.snapshot import Snapshot
 from dragoman.wire.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -83,6 +85,7 @@ class App:
         on_error: Iterable[OnError] = (),
         capture: CaptureConfig = NO_CAPTURE,
         shared_dir: Path | None = None,
+        keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
     ) -> None:
         """Args:
@@ -91,6 +94,7 @@ class App:
             on_error: called after each exchange that failed, with the exception and the id in `x-request-id`.
             capture: which exchanges are written to disk.
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
+            keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
 
         Raises:
@@ -98,9 +102,10 @@ class App:
         """
         self._on_error = tuple(on_error)
         self._tracing = tracing
-        self._gateway = gateway
-        self._config = config
-        self._hosts = {host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)} - {""}
+        self.snapshot = Snapshot(gateway, config, capture, keys)
+        """The configuration of requests that begin now."""
+        self.reload: Callable[[str], Awaitable[ReloadReport]] | None = None
+        """Reloads the configuration; None: it cannot be reloaded."""
         served = [dialects.get(name) for name in dialects.names()]
         self._by_path = {d.path: Route(d) for d in served}
         self._by_path |= {d.token_counting.path: Route(d, d.token_counting) for d in served if d.token_counting}
@@ -110,10 +115,20 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._captures = CaptureStore(capture, gateway, config.api_keys) if capture.dir else None
         self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
         if self._metrics:
             self._gets["/metrics"] = self._counted
+
+    def replace(self, snapshot: Snapshot) -> None:
+        """Puts another configuration in force: requests that begin from now on use it."""
+        self.snapshot = snapshot
+        if self._metrics:
+            self._metrics.follow(snapshot.gateway)
+
+    def count_reload(self, report: ReloadReport) -> None:
+        """Counts a reload of the configuration."""
+        if self._metrics:
+            self._metrics.reloads.count(report.result)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serves one ASGI scope."""
@@ -123,18 +138,29 @@ class App:
             await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request with the configuration of its beginning."""
+        snapshot = self.snapshot
+        snapshot.begin()
+        try:
+            await self._respond(snapshot, scope, receive, send)
+        finally:
+            snapshot.end()
+
+    async def _respond(self, snapshot: Snapshot, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request and logs it; every response has its request id and the CORS headers."""
+        gateway, config, captures = snapshot.gateway, snapshot.config, snapshot.captures
         method, own_path = scope["method"], _own_path(scope)
-        path, model = paths.resolve_path(own_path, self._is_served)
+        path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
         headers = _join_headers(scope["headers"])
         record = AccessRecord(method, own_path)
         record.trace = trace_context.read(headers)
+        record.prices = gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:
             route = route._replace(model=model)
         posted = route if method == "POST" else None
-        span = None if self._tracing is None else self._begin_span(self._tracing, scope, path, headers, record)
+        span = None if self._tracing is None else self._begin_span(snapshot, scope, path, headers, record)
         if self._metrics and posted:
             self._metrics.begin()
 
@@ -146,53 +172,59 @@ class App:
 
         capture: CaptureRecorder | None = None
         try:
-            fields |= self._check_origin(headers)
-            if method != "OPTIONS" and path not in _PATHS_WITHOUT_KEY:
-                self._authenticate(headers)
+            fields |= snapshot.check_origin(headers)
+            key = _authenticate(snapshot.keys, method, path, headers)
+            record.client = key.client
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
-            if path == _MCP and self._gateway.mcp_endpoint is not None and method == "POST":
-                await self._gateway.mcp_endpoint(scope, receive, send_tracked)
+            if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":
+                scope = {**scope, PERMISSIONS: key.client.permissions}
+                await gateway.mcp_endpoint(scope, receive, send_tracked)
             elif posted is not None and (posted.passed or posted.loads is not None):
                 client = Client.from_scope(scope, receive, send_tracked)
                 answer = Passthrough if posted.passed else ModelLoading
-                await answer(posted, self._gateway, self._config, record, client).run(headers)
+                await answer(posted, gateway, config, record, client).run(headers)
             elif posted is not None:
-                if self._captures:
+                if captures:
                     headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
-                    capture = self._captures.begin(method, path, headers_decoded)
+                    capture = captures.begin(method, path, headers_decoded)
                 observer = _observer_for(capture, record)
                 client = Client.from_scope(
                     scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked
                 )
-                await Exchange(posted, self._gateway, self._config, record, client, observer).run(headers)
+                await Exchange(posted, gateway, config, record, client, observer).run(headers)
             else:
-                await self._get(scope, path, headers, send_tracked)
+                await self._get(snapshot, scope, path, headers, send_tracked, key)
         except DragomanError as error:
             record.on_error(error)
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(posted, record, capture, span)
+            self._finish(snapshot, posted, record, capture, span)
 
     def _begin_span(
-        self, tracing: "Tracing", scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
+        self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
     ) -> ServerSpan | None:
-        if path in _POLLED_PATHS:
+        if self._tracing is None or path in _POLLED_PATHS:
             return None
-        return ServerSpan(tracing, scope, self._documented_path(path), headers, record)
+        return ServerSpan(self._tracing, scope, self._documented_path(snapshot, path), headers, record)
 
     def _finish(
-        self, posted: Route | None, record: AccessRecord, capture: CaptureRecorder | None, span: ServerSpan | None
+        self,
+        snapshot: Snapshot,
+        posted: Route | None,
+        record: AccessRecord,
+        capture: CaptureRecorder | None,
+        span: ServerSpan | None,
     ) -> None:
         """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
         if record.error or record.path not in _POLLED_PATHS:
             steps.append(("logged", record.log))
         if self._metrics and posted:
-            steps.append(("counted", partial(self._metrics.finish, posted, record)))
-        if self._captures and capture:
-            steps.append(("kept", partial(self._captures.finish, capture, record)))
+            steps.append(("counted", partial(self._metrics.finish, posted, record, snapshot.gateway)))
+        if snapshot.captures and capture:
+            steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
         if span is not None:
             steps.append(("traced", span.finish))
         for name, step in steps:
@@ -201,47 +233,66 @@ class App:
             except Exception:
                 log.exception("bug: %s could not be %s", record.id, name)
         if record.cause is not None:
-            hooks.call_hooks(self._on_error, record.cause, record.id)
+            hooks.call_hooks((*self._on_error, *snapshot.gateway.on_error), record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
             message = await receive()
             if message["type"] == "lifespan.startup":
                 try:
-                    await self._gateway.start()
+                    await self.snapshot.gateway.start()
                 except DragomanError as error:
                     await send({"type": "lifespan.startup.failed", "message": str(error)})
                     return
                 await send({"type": "lifespan.startup.complete"})
             else:
-                await self._gateway.close()
+                await self.snapshot.gateway.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
-    def _is_served(self, path: str) -> bool:
-        if path in self._by_path or path in self._gets or path == _MODELS:
+    def _is_served(self, snapshot: Snapshot, path: str) -> bool:
+        if path in self._by_path or path in self._gets or path in (_MODELS, USAGE_PATH):
             return True
+        if path == admin.PATH:
+            return self.reload is not None
         if path == _MCP:
-            return self._gateway.mcp_endpoint is not None
+            return snapshot.gateway.mcp_endpoint is not None
         return path.removeprefix(f"{_MODELS}/") not in (path, "") or stored.is_served(path)
 
-    def _documented_path(self, path: str) -> str:
+    def _documented_path(self, snapshot: Snapshot, path: str) -> str:
         """Returns the path as documented, such as `/v1/models/{id}`; empty: nothing is served there."""
-        if not self._is_served(path):
+        if not self._is_served(snapshot, path):
             return ""
-        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP):
+        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP, USAGE_PATH):
             return path
         return _ONE_RESPONSE if stored.is_served(path) else _ONE_MODEL
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
-        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE)
+        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE, USAGE_PATH)
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 
-    async def _get(self, scope: Scope, path: str, headers: Mapping[str, str], send: Send) -> None:
-        """Answers all requests that are not `POST` requests of a dialect."""
-        method = scope["method"]
-        if not self._is_served(path):
+    async def _get(
+        self,
+        snapshot: Snapshot,
+        scope: Scope,
+        path: str,
+        headers: Mapping[str, str],
+        send: Send,
+        key: ApiKey,
+    ) -> None:
+        """Answers all requests that are not requests of a dialect.
+
+        Args:
+            snapshot: the configuration of the request.
+            scope: the ASGI scope.
+            path: the path.
+            headers: the headers of the request.
+            send: sends the response.
+            key: the API key; for paths that need none, without rights.
+        """
+        gateway, method = snapshot.gateway, scope["method"]
+        if not self._is_served(snapshot, path):
             raise self._not_found(method, path)
         allowed = self._allowed(path)
         if method not in allowed:
@@ -252,14 +303,19 @@ class App:
                 {"type": "http.response.start", "status": 204, "headers": encode_headers({"allow": ", ".join(allowed)})}
             )
             await send({"type": "http.response.body", "body": b""})
+        elif path == admin.PATH and self.reload is not None:
+            await admin.answer_reload(self.reload, snapshot, send)
         elif path in self._gets:
-            await self._gets[path](send, self._is_known(headers))
+            await self._gets[path](snapshot, send, key.is_admin)
+        elif path == USAGE_PATH:
+            await respond(send, 200, usage_body(key))
         elif stored.is_served(path):
-            store = self._gateway.response_store
-            await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, store, method, path, query))
+            store = gateway.response_store
+            arguments = (store, method, path, query, key.name)
+            await respond(send, 200, await off_loop(store.does_io, stored.answer_stored, *arguments))
         else:
-            await self._gateway.refresh_local_models()
-            models, dialect = self._gateway.models(), self._dialect_for(path, headers)
+            await gateway.refresh_local_models()
+            models, dialect = gateway.models(key.client), self._dialect_for(path, headers)
             id = path.removeprefix(f"{_MODELS}/")
             body = list_response(models, dialect, query) if path == _MODELS else model_response(models, dialect, id)
             await respond(send, 200, msgspec.json.encode(body))
@@ -267,46 +323,9 @@ class App:
     def _allowed(self, path: str) -> Sequence[str]:
         if path == _MCP:
             return ("POST", "OPTIONS")  # without sessions, a stream of GET would stay open for nothing
-        if path in self._by_path:
+        if path in self._by_path or path == admin.PATH:
             return ("POST", "OPTIONS")
         return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
-
-    def _check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:
-        """Refuses an unknown Host or Origin, as of a web page in the user's browser.
-
-        Returns: the headers that let an allowed page read the response.
-        Raises: ForbiddenError: the host or the origin is not allowed.
-        """
-        self._check_name("host", headers.get("host", ""), parse_host_header)
-        if "origin" not in headers:
-            return {}
-        self._check_name("origin", headers["origin"], parse_origin_header)
-        requested = headers.get("access-control-request-headers", "*")
-        return {
-            "access-control-allow-origin": headers["origin"],
-            "access-control-allow-headers": requested,
-            "access-control-expose-headers": "*",
-            "vary": "origin",
-        }
-
-    def _is_known(self, headers: Mapping[str, str]) -> bool:
-        """Whether the request has one of the server's API keys; other headers may contain another key of the client."""
-        if not self._config.api_keys:
-            return True
-        scheme, _, token = headers.get("authorization", "").partition(" ")
-        sent_keys = [headers.get(name, "") for name in ("x-api-key", "api-key")]  # `api-key` is Azure's
-        sent_keys.append(token.strip() if scheme.lower() == "bearer" else "")
-        known = [key.encode() for key in self._config.api_keys]
-        matches = [hmac.compare_digest(key.encode("latin-1"), one) for key in sent_keys for one in known]
-        return any(matches)
-
-    def _authenticate(self, headers: Mapping[str, str]) -> None:
-        """Refuses a request without a valid API key.
-
-        Raises: AuthError: the key is missing or wrong.
-        """
-        if not self._is_known(headers):
-            raise AuthError("expected an API key in 'Authorization: Bearer …' or 'x-api-key'; got none that is known")
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
         """Returns the dialect for an error response at a path that belongs to no dialect."""
@@ -314,37 +333,42 @@ class App:
             return route.dialect
         return dialects.get("anthropic_messages" if "anthropic-version" in headers else "openai_chat")
 
-    async def _root(self, send: Send, known: bool) -> None:
+    async def _root(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         await respond(send, 200, msgspec.json.encode({"name": "dragoman", "version": __version__}))
 
-    async def _health(self, send: Send, known: bool) -> None:
+    async def _health(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         """Answers `/health`; backends and processes only with an API key, if keys are set."""
-        workers = self._config.workers
+        workers = snapshot.config.workers
         own = {"workers": workers, "process": os.getpid()} if workers > 1 else {}
-        more = {"version": __version__, **own, "backends": self._gateway.health()} if known else {}
+        more = {"version": __version__, **own, "backends": snapshot.gateway.health()} if known else {}
         await respond(send, 200, msgspec.json.encode({"status": "ok", **more}))
 
-    async def _counted(self, send: Send, known: bool) -> None:
+    async def _counted(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         assert self._metrics is not None
         await respond(send, 200, await self._metrics.text(), {"content-type": CONTENT_TYPE})
 
-    def _check_name(self, header: str, value: str, read: Callable[[str], str]) -> None:
-        """
-        Raises: ForbiddenError: the host name that `read` finds in the value of the header is not allowed.
-        """
-        name = read(value)
-        if name not in self._hosts and "*" not in self._hosts:
-            advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
-            raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
-
-    async def _ready(self, send: Send, known: bool) -> None:
-        states = self._gateway.health()
+    async def _ready(self, snapshot: Snapshot, send: Send, known: bool) -> None:
+        states = snapshot.gateway.health()
         ready = any(s["ready"] for s in states)  # if one backend fails, others can still answer
         await respond(
             send,
             200 if ready else 503,
             msgspec.json.encode({"ready": ready, **({"backends": states} if known else {})}),
         )
+
+
+def _authenticate(keys: KeyRing, method: str, path: str, headers: Mapping[str, str]) -> ApiKey:
+    """Returns the API key of a request; where none is needed, one without rights if the request has none.
+
+    Raises:
+        AuthError: the key is missing or not valid.
+        ForbiddenError: the path is for other keys.
+    """
+    if method == "OPTIONS" or path in _PATHS_WITHOUT_KEY:
+        return keys.find(headers) or NO_RIGHTS
+    key = keys.authenticate(headers)
+    check_path(key, path)
+    return key
 
 
 def _observer_for(capture: CaptureRecorder | None, record: AccessRecord) -> ServerObserver | None:

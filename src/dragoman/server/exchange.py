@@ -32,6 +32,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.delta_size import DeltaResizer
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import BUFFERING_MODES, Buffering
+from dragoman.identify.client import identify_client
 from dragoman.off_loop import off_loop
 from dragoman.server import stored
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, with_model
@@ -142,6 +143,7 @@ class Exchange(BaseExchange):
         self._buffering = _buffering(headers)
         if self._observer:
             self._observer.on_request(request)
+        self._record.client = identify_client(headers, request, self._record.client, self._record.turn_id)
         self._record.on_request(self._dialect.name, request)
         try:
             async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
@@ -258,8 +260,8 @@ class Exchange(BaseExchange):
         headers = self._record.timing() | self._record.attempt_headers()
         if collector.warnings:
             headers |= self._warnings(collector.warnings)
-        if collector.usage.cost_usd is not None:
-            headers |= cost_headers(collector.usage)
+        if self._record.usage.cost_usd is not None:
+            headers |= cost_headers(self._record.usage)
         await self._reply(200, body, headers)
 
     async def _stream(self, batches: AsyncGenerator[T, None], write: Callable[[T], bytes]) -> None:

@@ -1,4 +1,4 @@
-"""Runs the application under uvicorn in one process; on SIGTERM or SIGHUP running responses finish and the status is 0.
+"""Runs the application under uvicorn in one process; on SIGTERM running responses finish and the status is 0.
 
 A second SIGTERM, or `graceful_shutdown_s` seconds, breaks off running responses: streams end with an error event of
 their API, other requests get an error. `serving` runs the gateway within another program, which handles the signals
@@ -13,7 +13,8 @@ import signal
 import socket
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from typing import TYPE_CHECKING, Any, Final, TypeAlias, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
 
 from dragoman import extras
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
@@ -21,7 +22,9 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive, Scope, Send
+from dragoman.server.keys.ring import KeyRing
 from dragoman.server.ports import address_in_use, bind, url_of
+from dragoman.server.reload.process import ProcessReload, Reloadable
 from dragoman.server.warm_up import warm_up
 from dragoman.tracing.environment import tracing_from
 
@@ -60,6 +63,8 @@ def run(
     app: Asgi | None = None,
     print_status: Callable[[str], None] = lambda text: None,
     capture: CaptureConfig = NO_CAPTURE,
+    keys: KeyRing | None = None,
+    reloadable: Reloadable | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -70,14 +75,32 @@ def run(
         app: an ASGI application of your own around the gateway's.
         print_status: receives what the shutdown waits for.
         capture: which exchanges are written to disk.
+        keys: the API keys; None: those of `config`.
+        reloadable: what a reload of the configuration needs; None: it cannot be reloaded.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
     with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
-        server = new_server(app or App(gateway, config, capture=capture, tracing=tracing), config)
-        return r.run(serve(gateway, server, listener, announce, Shutdown(server, print_status)))
+        own = App(gateway, config, capture=capture, keys=keys, tracing=tracing) if app is None else None
+        server = new_server(own or cast(Asgi, app), config)
+        shutdown = Shutdown(server, print_status)
+        reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None
+        return r.run(serve(gateway, server, listener, announce, shutdown, reload))
+
+
+class Reload(Protocol):
+    """Reloads the configuration of a running gateway."""
+
+    def on_sighup(self) -> None:
+        """Called at each SIGHUP."""
+
+    async def run(self) -> None:
+        """Reloads at each trigger, until it is cancelled."""
+
+    async def close(self) -> None:
+        """Closes the gateway, also what earlier configurations use."""
 
 
 class Shutdown:
@@ -187,6 +210,7 @@ async def serve(
     listener: socket.socket,
     announce: Callable[[str], None],
     shutdown: Shutdown,
+    reload: Reload | None = None,
 ) -> int:
     """Serves until `shutdown`, and returns the exit status.
 
@@ -196,37 +220,57 @@ async def serve(
         listener: the bound socket.
         announce: receives the URL once the port is open.
         shutdown: is called at each signal.
+        reload: reloads the configuration; None: SIGHUP stops the gateway too.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
     starting = shutdown.starting = asyncio.ensure_future(gateway.start())
-    on_signals(asyncio.get_running_loop(), shutdown.on_signal)
+    on_signals(asyncio.get_running_loop(), shutdown.on_signal, reload.on_sighup if reload else None)
+    reloading: asyncio.Task[None] | None = None
     try:
         await asyncio.wait({starting})
         if not starting.cancelled():
             starting.result()
             warm_up(gateway)
+            reloading = asyncio.create_task(reload.run()) if reload else None
             await _listen(server, listener, announce)
     finally:
-        await _close(gateway, server)
+        if reloading is not None:
+            reloading.cancel()
+            await asyncio.wait({reloading})
+        await _close(reload or gateway, server)
     return 0
 
 
-def on_signals(loop: asyncio.AbstractEventLoop, stop: Callable[[int], None]) -> None:
-    """Calls `stop` in the loop at each signal that stops a service; an ignored one, as under nohup, stays ignored."""
-    names = ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK")
-    for number in [getattr(signal, name) for name in names if hasattr(signal, name)]:
-        if signal.getsignal(number) == signal.SIG_IGN and number not in (signal.SIGTERM, signal.SIGINT):
+def on_signals(
+    loop: asyncio.AbstractEventLoop, stop: Callable[[int], None], on_sighup: Callable[[], None] | None = None
+) -> None:
+    """Calls `stop` in the loop at each signal that stops a service; an ignored one, as under nohup, stays ignored.
+
+    Args:
+        loop: the event loop.
+        stop: is called with the signal.
+        on_sighup: is called at SIGHUP instead, even if it was ignored.
+    """
+    for name in ("SIGTERM", "SIGINT", "SIGHUP", "SIGBREAK"):
+        if (number := getattr(signal, name, None)) is None:
             continue
-        try:
-            loop.add_signal_handler(number, stop, number)
-        except NotImplementedError:  # Windows
-            signal.signal(number, lambda signal_number, _: loop.call_soon_threadsafe(stop, signal_number))
+        if name == "SIGHUP" and on_sighup is not None:
+            _on_signal(loop, number, on_sighup)
+        elif signal.getsignal(number) != signal.SIG_IGN or number in (signal.SIGTERM, signal.SIGINT):
+            _on_signal(loop, number, partial(stop, number))
 
 
-async def _close(gateway: Gateway, server: Server) -> None:
+def _on_signal(loop: asyncio.AbstractEventLoop, number: int, called: Callable[[], None]) -> None:
+    try:
+        loop.add_signal_handler(number, called)
+    except NotImplementedError:  # Windows
+        signal.signal(number, lambda *_: loop.call_soon_threadsafe(called))
+
+
+async def _close(gateway: Gateway | Reload, server: Server) -> None:
     """Breaks off running responses, and closes the backends."""
     for task in (answers := set(server.server_state.tasks)):
         task.cancel()

@@ -22,8 +22,7 @@ def warm_up(gateway: Gateway) -> None:
 
     Raises: ConfigError: calls are to be checked, and the extra `guard` is missing.
     """
-    for name in formats.names():
-        formats.get(name)
+    formats.built_in()
     if gateway.policy.enabled:
         importlib.import_module("dragoman.guard.guard")
     if not gc.get_freeze_count():

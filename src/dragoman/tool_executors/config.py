@@ -101,8 +101,8 @@ class ToolsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_cost_usd: Annotated[
         float,
         setting(
-            "Cost of all rounds, in US dollars, after which no round begins, if the backend reports costs (the Claude "
-            "Code CLI does); 0: no limit.",
+            "Cost of all rounds, in US dollars, after which no round begins, if the price of the model is known or the "
+            "backend reports costs (the Claude Code CLI does); 0: no limit.",
             ge=0,
         ),
     ] = 0.0

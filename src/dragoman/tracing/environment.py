@@ -28,7 +28,7 @@ _PROTOCOLS: Final = ("OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "OTEL_EXPORTER_OTLP_P
 _OTLP: Final = {"http/protobuf": "otlp_proto_http", "grpc": "otlp_proto_grpc"}
 """Entry points of the OTLP exporters by protocol."""
 _GRPC_PACKAGE: Final = "opentelemetry-exporter-otlp-proto-grpc"
-CLOSE_S: Final = 5.0
+CLOSE_S: Final = 3.0
 """Time to export the last spans at the end."""
 
 

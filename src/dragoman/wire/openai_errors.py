@@ -12,10 +12,12 @@ import msgspec
 from dragoman.core.errors import (
     AuthError,
     BackendUnavailableError,
+    BudgetExceededError,
     ContextOverflowError,
     DragomanError,
     ForbiddenError,
     QueueFullError,
+    RateLimitError,
     RequestError,
     RequestTooLargeError,
     UnknownModelError,
@@ -25,6 +27,8 @@ from dragoman.core.errors import (
     UpstreamTimeoutError,
 )
 
+_NO_QUOTA: Final = "insufficient_quota"
+"""Type and code of a used-up budget."""
 _CODES: Final[dict[type[DragomanError], str]] = {
     ContextOverflowError: "context_length_exceeded",
     UnsupportedError: "unsupported_parameter",
@@ -34,6 +38,8 @@ _CODES: Final[dict[type[DragomanError], str]] = {
     ForbiddenError: "forbidden",
     RequestTooLargeError: "request_too_large",
     QueueFullError: "rate_limit_exceeded",
+    RateLimitError: "rate_limit_exceeded",
+    BudgetExceededError: _NO_QUOTA,
     BackendUnavailableError: "server_overloaded",
     UpstreamTimeoutError: "timeout",
 }
@@ -54,6 +60,7 @@ def error_fields(error: DragomanError) -> dict[str, str | None]:
     if isinstance(error, ContextOverflowError):
         message = _context_overflow_message(error)
     kind = "server_error" if number >= 500 else "rate_limit_error" if number == 429 else "invalid_request_error"
+    kind = _NO_QUOTA if isinstance(error, BudgetExceededError) else kind
     path = error.path.removeprefix("$").removeprefix(".") if isinstance(error, RequestError) else ""
     return {"message": message, "type": kind, "param": path or None, "code": _CODES.get(type(error))}
 

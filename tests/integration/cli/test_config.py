@@ -30,7 +30,8 @@ def config_error(text: str, tmp_path: Path, **environ: str) -> str:
 
 def test_defaults_need_no_file() -> None:
     found, origin = config.load(None, {}, {})
-    assert found == config.Config()
+    keys_path = str(config.default_path().with_name("keys.toml"))
+    assert found == config.Config(server=ServerConfig(keys_path=keys_path))
     assert found.server.host == "127.0.0.1"
     assert origin == {}
 

@@ -10,7 +10,7 @@ import pytest
 import dragoman
 from dragoman import formats
 from dragoman.cli import main
-from dragoman.cli.formats import CALLS, TOOL, collect_facts, format_facts, format_table
+from dragoman.cli.formats.facts import CALLS, TOOL, collect_facts, format_facts, format_table
 from support.format_cases import all_cases
 from support.paths import ROOT
 

@@ -303,7 +303,7 @@ def test_ps_stop_and_rm_use_the_running_gateway(gateway: Gateway, tmp_path: Path
     assert (status, "absent" in err) == (2, True), err
     more["DRAGOMAN_SERVER_API_KEYS"] = "another-key"
     status, _, err = models(tmp_path, "ps", **more)
-    assert (status, "with one of its keys only: server.api_keys" in err) == (2, True), err
+    assert (status, "reports its models for admin keys only: set DRAGOMAN_API_KEY" in err) == (2, True), err
 
 
 @pytest.mark.parametrize("args", [("ps",), ("stop", "m"), ("list", "--gateway")])

@@ -229,4 +229,4 @@ def test_gateway_keeps_responses_where_settings_say(tmp_path: Path, monkeypatch:
     )
     assert own.exists()
     for gateway in (memory, shared, persistent):
-        gateway.storage.response_store.close()
+        gateway.response_store.close()

@@ -13,6 +13,8 @@ from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.gateway.vendor_tools.tool_runs import MAX_CALLS
+from dragoman.prices.config import PriceConfig
+from dragoman.prices.price_book import PriceBook
 from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.gateway import DEADLINE_S
@@ -227,6 +229,14 @@ async def test_cost_of_round_that_reports_none_is_estimated_by_the_others() -> N
 
 async def test_cost_that_is_never_reported_is_not_limited() -> None:
     assert await rounds_of(counting(v.Usage(90, 10)), max_cost_usd=0.01) == 9
+
+
+@pytest.mark.parametrize("usages", [(v.Usage(90, 10),), (v.Usage(0, 0),), ()], ids=["reported", "empty", "none"])
+async def test_cost_of_rounds_by_the_price_of_the_model_is_limited(usages: tuple[v.Usage, ...]) -> None:
+    price = PriceConfig(input_usd_per_million=1_000.0, output_usd_per_million=2_000.0)
+    prices = PriceBook({"*": price}, {})
+    assert await rounds_of(counting(*usages), max_cost_usd=0.05, prices=prices) == 1
+    assert 1 < await rounds_of(counting(*usages), max_cost_usd=1.5, prices=prices) <= 9
 
 
 @pytest.mark.parametrize(("models", "is_run"), [((), True), (("M",), True), (("gpt-*", "n*"), False)])

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from dragoman import dialects
+from dragoman.core.client import ClientFacts
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.core.events import (
     AnyEvent,
@@ -100,6 +101,7 @@ def test_log_line_length_is_bounded(caplog: pytest.LogCaptureFixture) -> None:
 def retried_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     record = AccessRecord("POST", CHAT)
     record.trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
+    record.client = ClientFacts("alice", "codex", "main")
     record.attempts.begin("a", "m")
     record.attempts.retry(BackendUnavailableError("it died"))
     record.observe(Start("", "m", 0, headers={"x-dragoman-upstream-request-id": "r"}))

@@ -516,6 +516,16 @@ async def test_every_metric_is_documented() -> None:
     seen = {name: set(f.samples[0].labels) - {"le"} for name, f in shown.items() if f.samples}
     assert {name: set(documented[name][1]) for name in seen} == seen
     assert set(documented) - set(seen) == {
+        "dragoman_backend_breaker_open",
+        "dragoman_backend_waiting_requests",
+        "dragoman_cached_input_tokens_total",
+        "dragoman_cost_usd_total",
+        "dragoman_failovers_total",
+        "dragoman_key_requests_total",
+        "dragoman_key_tokens_total",
+        "dragoman_overhead_seconds",
+        "dragoman_reasks_total",
+        "dragoman_retries_total",
         "dragoman_passthrough_responses_total",
         "dragoman_tool_call_repairs_total",
         "dragoman_tool_run_duration_seconds",

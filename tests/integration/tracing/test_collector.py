@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -155,3 +156,31 @@ def check_attributes(root: CollectedSpan, tool: CollectedSpan, attempts: list[Co
     assert (told["http.route"], told["http.response.status_code"], told["dragoman.attempts"]) == (MESSAGES, 200, 3)
     assert "failed_over" in told["dragoman.warnings"]
     assert told["dragoman.tool_calls.reasked"] == 1
+
+
+@pytest.mark.parametrize("fault", ["hangs", "refuses", "gone"])
+async def test_collector_that_fails_delays_no_request_and_no_exit(
+    fault: str, tmp_path: Path, collected: Collector
+) -> None:
+    more = {**variables(collected), "OTEL_BSP_SCHEDULE_DELAY": "10"}
+    if fault == "hangs":
+        collected.hang.clear()
+    elif fault == "refuses":
+        collected.status = 500
+    else:
+        more["OTEL_EXPORTER_OTLP_ENDPOINT"] = "http://127.0.0.1:9"  # the port of a service that is never there
+    async with server(plays(VALID, VALID)) as far:
+        gateway = await gateway_of(tmp_path, settings(tmp_path, far), more)
+        answers = [await asyncio.to_thread(gateway.post, MESSAGES, REQUEST, **TRACE) for _ in range(2)]
+        began_s = time.monotonic()
+        status = await asyncio.to_thread(gateway.stop)
+    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [record["ms"] < 5000 for record in gateway.records()] == [True, True]
+    assert status == 0
+    assert time.monotonic() - began_s < 20, "the exporter's own limit is 10 s for each batch"
+
+
+async def test_missing_exporter_ends_command(tmp_path: Path) -> None:
+    gateway = Gateway(tmp_path, "--log-format", "text", variables={"OTEL_TRACES_EXPORTER": "zipkin"})
+    assert await asyncio.to_thread(gateway.ended) == 2
+    assert any("got 'zipkin' - at OTEL_TRACES_EXPORTER" in line for line in gateway.lines)

@@ -154,7 +154,7 @@ def test_sigterm_to_one_worker_drains_it(gateway: Gateway, held: tuple[HeldScrip
     until(lambda: len(workers(gateway)) == 2, "two workers")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP], ids=lambda number: number.name)
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=lambda number: number.name)
 def test_signal_drains_all_workers(
     number: signal.Signals, gateway: Gateway, held: tuple[HeldScript, str], tmp_path: Path
 ) -> None:

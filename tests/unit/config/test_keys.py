@@ -23,7 +23,7 @@ DIGEST = "ab" * 32
             "a b",
             KeyConfig(sha256=DIGEST),
             "expected a name of at most 64 letters, digits, '-' and '_' that starts with a letter or a digit, "
-            "got 'a b' - at keys.a b",
+            "got 'a b' - at keys",
         ),
         (
             "alice",

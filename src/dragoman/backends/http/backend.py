@@ -13,6 +13,7 @@ requests, and `connection` handles transport failures.
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from functools import partial
 from time import perf_counter
@@ -104,6 +105,7 @@ class HttpBackend(Backend):
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
         self._planner = RequestPlanner(name, config, self._dialect, replies)
+        self.reply_store = self._planner.verbatim_history.store
         provider = self._planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
@@ -347,13 +349,17 @@ class HttpBackend(Backend):
 
     async def _send(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
         """Sends the request of this plan and waits for the first bytes of its response."""
-        body = await self._post(context, plan.path, plan.upstream.body, self._request_headers(plan.request))
+        began_s = time.perf_counter()
         try:
-            pipeline = self._responses.open(plan, context, body.headers)
-            return _OpenedResponse(plan, pipeline, body, await body.read())
-        except BaseException:
-            await body.close()
-            raise
+            body = await self._post(context, plan.path, plan.upstream.body, self._request_headers(plan.request))
+            try:
+                pipeline = self._responses.open(plan, context, body.headers)
+                return _OpenedResponse(plan, pipeline, body, await body.read())
+            except BaseException:
+                await body.close()
+                raise
+        finally:
+            context.attempts.wait(time.perf_counter() - began_s)
 
     async def _post(self, context: ExchangeContext, path: str, body: bytes, headers: Mapping[str, str]) -> ResponseBody:
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""

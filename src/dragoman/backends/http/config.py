@@ -4,6 +4,7 @@ from typing import Annotated
 
 import msgspec
 
+from dragoman.parsing.tag_format_config import TagFormatConfig
 from dragoman.schema.setting import setting
 
 
@@ -72,6 +73,10 @@ class HttpConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     call_format: Annotated[
         str, setting("Format in which the models write tool calls (`dragoman formats`); empty: by the model's name.")
     ] = ""
+    formats: Annotated[
+        dict[str, TagFormatConfig],
+        setting("Formats that only models of this server write, each a table as in `[formats]`."),
+    ] = {}
     model_overrides: Annotated[
         dict[str, ModelOverride],
         setting(

@@ -13,7 +13,7 @@ name. If two settings contradict each other, the more specific one wins: `native
 """
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from fnmatch import fnmatchcase
 from typing import Final, Literal, TypeAlias, get_args
@@ -52,9 +52,13 @@ class ModelMode:
     provider.
     """
     why: str = "nothing else is known of it"
+    own_format: Format | None = None
+    """The format `call_format` if the settings define it."""
 
     def format_of(self, model: str) -> Format:
         """Returns the format of the model with this name; `auto` if none is known."""
+        if self.own_format is not None:
+            return self.own_format
         family = None if self.call_format else families.find(model)
         return formats.get(self.call_format or (family.format if family else AUTO))
 
@@ -67,9 +71,10 @@ class ModelModes:
         Raises:
             ConfigError: a tool mode, format or endpoint is unknown.
         """
+        self._formats = _defined_formats(config)
         own = ModelOverride(config.tool_mode, config.call_format, config.endpoint, config.chat_template)
         for pattern, row in [("", own), *config.model_overrides.items()]:
-            _validate(row, f"upstreams.{server}{f'.model_overrides.{pattern}' if pattern else ''}")
+            _validate(row, self._formats, f"upstreams.{server}{f'.model_overrides.{pattern}' if pattern else ''}")
         self._server, self._own, self._overrides = server, own, config.model_overrides
         self._measured: dict[str, ModelMode] = {}
         self._chosen: dict[str, ModelMode] = {}
@@ -95,9 +100,11 @@ class ModelModes:
         rows = self._rows(model)
         known = self._measured.get(model, ModelMode())
         mode, endpoint = _configured(rows)
+        written = next((row.call_format for row in rows if row.call_format), known.call_format)
         chosen = replace(
             known,
-            call_format=next((row.call_format for row in rows if row.call_format), known.call_format),
+            call_format=written,
+            own_format=self._formats.get(written),
             endpoint=endpoint,
             chat_template=next((row.chat_template for row in rows if row.chat_template), ""),
         )
@@ -124,7 +131,16 @@ def _configured(rows: Iterable[ModelOverride]) -> tuple[ToolMode | None, Endpoin
     return mode, endpoint or "chat"
 
 
-def _validate(row: ModelOverride, where: str) -> None:
+def _defined_formats(config: HttpConfig) -> Mapping[str, Format]:
+    """Returns the formats that the settings define, by name."""
+    if not config.formats:
+        return {}
+    from dragoman.parsing.tag_format import tag_format
+
+    return {name: tag_format(name, table, f"formats.{name}") for name, table in config.formats.items()}
+
+
+def _validate(row: ModelOverride, defined: Mapping[str, Format], where: str) -> None:
     if row.tool_mode and row.tool_mode not in (AUTO, *_MODES):
         hint = one_of(row.tool_mode, (AUTO, *_MODES), "expected ")
         raise ConfigError(f"unknown tool_mode {row.tool_mode!r}{hint} - at {where}.tool_mode")
@@ -135,7 +151,7 @@ def _validate(row: ModelOverride, where: str) -> None:
         raise ConfigError(
             f"completions know nothing of tools: expected tool_mode prompt, got {row.tool_mode} - at {where}.tool_mode"
         )
-    if row.call_format:
+    if row.call_format and row.call_format not in defined:
         try:
             formats.get(row.call_format)
         except ConfigError as e:

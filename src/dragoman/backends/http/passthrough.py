@@ -7,6 +7,7 @@ usage and the finish reason. If the client wants a stream and the response is no
 response is parsed whole.
 """
 
+import time
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
@@ -89,9 +90,11 @@ class HttpPassthrough:
 
     async def stream(self) -> AsyncGenerator[bytes, None]:
         """Yields the bytes for the client; see `PassthroughResponse`."""
+        began_s = time.perf_counter()
         response = await self._post(self.body)
         try:
             first_data = await _first_data(response)
+            self._context.attempts.wait(time.perf_counter() - began_s)
             self._headers = response.headers
             if not self._request.stream or first_data[:1] in BODY_STARTS:
                 yield await self._buffered(first_data, response)

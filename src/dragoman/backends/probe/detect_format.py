@@ -33,7 +33,7 @@ def find_leaked_call(text: str, tools: Sequence[Tool], model: str) -> DetectedFo
         return None
     named = detect_format(model).format
     lenient = _read_cost(named, text, tools, lenient=True)
-    strict = {name: _read_cost(formats.get(name), text, tools) for name in formats.names() if name != _AUTO}
+    strict = {each.name: _read_cost(each, text, tools) for each in formats.built_in() if each.name != _AUTO}
     least = min((left for left in (*strict.values(), lenient) if left is not None), default=None)
     if least is None:
         return None

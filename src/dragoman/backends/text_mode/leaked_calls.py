@@ -78,7 +78,7 @@ _JSON_FENCE: Final = re.compile(r"`{3,}\w*\s*[{\[]")
 
 @cache
 def _openers() -> Markers:
-    calls = (opener for name in formats.names() for opener in formats.get(name).calls)
+    calls = (opener for format in formats.built_in() for opener in format.calls)
     return Markers(
         *calls,
         *(opener for opener in UNTAGGED_READERS if opener.startswith("<")),

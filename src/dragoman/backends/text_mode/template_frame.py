@@ -81,5 +81,5 @@ def _speaker_label(line: str) -> re.Match[str] | None:
 @cache
 def _reasoning_markers() -> frozenset[str]:
     """Returns the markers of reasoning, which a client may begin for the model."""
-    tags = (formats.get(name).reasoning_tags.items() for name in formats.names())
+    tags = (format.reasoning_tags.items() for format in formats.built_in())
     return frozenset(marker for pairs in tags for pair in pairs for marker in pair)

@@ -97,11 +97,11 @@ class VerbatimHistory:
             store: where the replies are stored; None: a store of its own.
             owner: name of the backend, unique in this store.
         """
-        self._store, self._owner = ReplyStore() if store is None else store, owner
+        self.store, self._owner = ReplyStore() if store is None else store, owner
 
     def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
         """Stores a reply with calls."""
-        self._store.add(self._key(calls[0]), _StoredReply(raw, text, calls))
+        self.store.add(self._key(calls[0]), _StoredReply(raw, text, calls))
 
     def _key(self, first_call: ToolCall) -> tuple[str, str]:
         return self._owner, re.sub(r"[^A-Za-z0-9]", "", first_call.id)
@@ -121,10 +121,10 @@ class VerbatimHistory:
 
     def _message(self, message: Message) -> Message:
         calls = [part for part in message.parts if isinstance(part, ToolCall)]
-        reply = self._store.get(key := self._key(calls[0])) if calls else None
+        reply = self.store.get(key := self._key(calls[0])) if calls else None
         if reply is None or not _same_calls(calls, reply.calls):
             return message
-        self._store.mark_used(key)
+        self.store.mark_used(key)
         written = iter(reply.calls)
         parts = (replace(p, arguments=next(written).arguments) if isinstance(p, ToolCall) else p for p in message.parts)
         return replace(

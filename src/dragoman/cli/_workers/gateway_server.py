@@ -17,9 +17,12 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
+from dragoman.cli._workers.worker_reload import WorkerReload
+from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.app import App
+from dragoman.server.keys.ring import KeyRing
+from dragoman.server.reload.live import Rebuild
 from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
 
 log = logging.getLogger("dragoman.serve")
@@ -37,36 +40,39 @@ class Supervised(Protocol):
 
 def run_worker(
     gateway: Gateway,
-    config: ServerConfig,
+    config: Config,
+    rebuild: Rebuild,
     sockets: Sequence[socket.socket],
     number: int,
     supervised: Supervised,
     report: Callable[[str], None],
-    capture: CaptureConfig = NO_CAPTURE,
-    shared_dir: Path | None = None,
+    shared_dir: Path,
+    keys: KeyRing,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
     Args:
         gateway: answers the requests.
-        config: the settings of the server.
+        config: the settings.
+        rebuild: builds another gateway for a reload.
         sockets: the bound sockets of all workers; closed at the end.
         number: the index of the worker; where there is one socket only, it is the own socket of each.
         supervised: the connection to the supervisor.
         report: receives lines for the user.
-        capture: which exchanges are written to disk.
         shared_dir: the private folder of all workers.
+        keys: the API keys.
 
     Raises:
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
     with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
-        app = App(gateway, config, capture=capture, shared_dir=shared_dir, tracing=tracing)
-        server = new_server(app, config)
+        app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir, keys=keys, tracing=tracing)
+        server = new_server(app, config.server)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))
-        worker = _Worker(server, {n: each for n, each in enumerate(sockets) if n != own}, supervised, report)
+        reload = WorkerReload(app, config, rebuild, supervised)
+        worker = _Worker(server, {n: each for n, each in enumerate(sockets) if n != own}, supervised, report, reload)
         return r.run(worker.run(gateway, sockets[own]))
 
 
@@ -77,9 +83,10 @@ class _Worker(Shutdown):
         others: Mapping[int, socket.socket],
         supervised: Supervised,
         report: Callable[[str], None],
+        reload: WorkerReload,
     ) -> None:
         super().__init__(server, report)
-        self._others, self._supervised = dict(others), supervised
+        self._others, self._supervised, self._reload = dict(others), supervised, reload
         self._numbers: frozenset[int] = frozenset()
         self._accepting: dict[int, asyncio.Server] = {}
         """The other workers' sockets whose connections this one accepts."""
@@ -94,7 +101,7 @@ class _Worker(Shutdown):
             self._supervised.send("ready", names)
             self._listen(self._numbers)
 
-        return await serve(gateway, self.server, own, ready, self)
+        return await serve(gateway, self.server, own, ready, self, self._reload)
 
     def on_signal(self, number: int) -> None:
         """Drains, however often: a service manager may signal this process and the supervisor, which says when to
@@ -110,6 +117,8 @@ class _Worker(Shutdown):
             listener.close()
 
     def _on_frame(self, frame: Sequence[Any]) -> None:
+        if self._reload.on_frame(frame):
+            return
         match frame:
             case ["listen", numbers]:
                 self._listen(numbers)

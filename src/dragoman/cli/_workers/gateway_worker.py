@@ -2,19 +2,22 @@
 
 import socket
 import sys
+from functools import partial
 
 from dragoman import compose
 from dragoman.cli._workers.child import Child
 from dragoman.cli._workers.gateway_server import run_worker
+from dragoman.compose.reload import rebuild_gateway
+from dragoman.server.keys.ring import KeyRing
 
 
 def _serve(child: Child) -> int:
     plan = child.plan
     gateway = compose.build_gateway(plan.config, plan.embedded, child.report, shared_dir=plan.folder)
+    keys = KeyRing.from_config(plan.config)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
-    return run_worker(
-        gateway, plan.config.server, sockets, plan.number, child, child.report, plan.config.capture, plan.folder
-    )
+    rebuild = partial(rebuild_gateway, shared_dir=plan.folder)
+    return run_worker(gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys)
 
 
 if __name__ == "__main__":

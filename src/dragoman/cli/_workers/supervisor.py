@@ -26,9 +26,11 @@ from dragoman import compose
 from dragoman.backends.embedded import start_worker
 from dragoman.backends.shared import codec
 from dragoman.cli._workers.plan import LOG_LOCK, Plan
+from dragoman.cli._workers.reload import WorkersReload
 from dragoman.cli._workers.whole_lines import WholeLines
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.server.ports import bind_for_workers, url_of
+from dragoman.server.reload.control import ConfigSource
 from dragoman.server.run import on_signals, waiting_for
 
 log = logging.getLogger("dragoman.serve")
@@ -45,11 +47,18 @@ _MODELS: Final = "dragoman.cli._workers.models_worker"
 _GATEWAY: Final = "dragoman.cli._workers.gateway_worker"
 
 
-def run(plan: Plan, announce: Callable[[str, Sequence[str]], None], report: Callable[[str], None], *logs: Any) -> int:
+def run(
+    plan: Plan,
+    source: ConfigSource,
+    announce: Callable[[str, Sequence[str]], None],
+    report: Callable[[str], None],
+    *logs: Any,
+) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
     Args:
         plan: the settings; the folder and the sockets are added here.
+        source: where the settings come from, for a reload.
         announce: receives the URL and the models once all processes are ready.
         report: receives lines for the user.
         logs: handlers of the log, whose lines go to standard error.
@@ -67,7 +76,7 @@ def run(plan: Plan, announce: Callable[[str, Sequence[str]], None], report: Call
         if not plan.config.response_store.seal_key:
             compose.seal_key(folder)  # created once, for all
         plan = replace(plan, shared_dir=str(folder))
-        return asyncio.run(Supervisor(plan, sockets, announce, report).run())
+        return asyncio.run(Supervisor(plan, source, sockets, announce, report).run())
 
 
 @contextlib.contextmanager
@@ -87,6 +96,8 @@ class _Slot:
 
     def __init__(self, name: str, module: str, plan: Plan) -> None:
         self.name, self.module, self.plan = name, module, plan
+        self.config = plan.config
+        """The settings of the current process; those of `plan` are for the next one."""
         self.process: asyncio.subprocess.Process | None = None
         self.first_ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         """Done once the first process is ready, or has failed."""
@@ -99,6 +110,11 @@ class _Slot:
         self.unanswered_pings = 0
         self.error: DragomanError | None = None
         """Why the process ended, as it reported itself."""
+
+    @property
+    def is_up(self) -> bool:
+        """Whether the process serves, and is not to end."""
+        return self.is_ready and self.running is None
 
     def send(self, *frame: object) -> None:
         """Sends a frame to the process, if there is one."""
@@ -123,6 +139,7 @@ class Supervisor:
     def __init__(
         self,
         plan: Plan,
+        source: ConfigSource,
         sockets: Sequence[socket.socket],
         announce: Callable[[str, Sequence[str]], None],
         report: Callable[[str], None],
@@ -130,12 +147,14 @@ class Supervisor:
         """
         Args:
             plan: the settings of all processes.
+            source: where the settings come from, for a reload.
             sockets: the bound sockets; closed when the processes are to end.
             announce: receives the URL and the models once all processes are ready.
             report: receives lines for the user.
         """
         self._plan, self._sockets, self._announce, self._report = plan, sockets, announce, report
         self._workers: list[_Slot] = []
+        self._reload = WorkersReload(self._workers, source, plan.config, self._on_signal)
         self._models: _Slot | None = None
         self._stopping = asyncio.Event()
         self._keeping: dict[_Slot, asyncio.Task[None]] = {}
@@ -148,7 +167,8 @@ class Supervisor:
 
         Raises: DragomanError: one of them did not start.
         """
-        on_signals(asyncio.get_running_loop(), self._on_signal)
+        on_signals(asyncio.get_running_loop(), self._on_signal, self._reload.on_sighup)
+        reloading: asyncio.Task[None] | None = None
         try:
             if self._plan.has_models:
                 self._models = self._begin(_Slot("the models process", _MODELS, self._plan))
@@ -163,10 +183,13 @@ class Supervisor:
                 self._is_announced = True
                 self._announce(url_of(self._sockets[0]), self._workers[0].models)
                 self._assign_sockets()
+                reloading = asyncio.create_task(self._reload.run())
             await self._stopping.wait()
             await self._end(self._workers, self._plan.config.server.graceful_shutdown_s + STOP_S)
         finally:
             self._stopping.set()
+            if reloading is not None:
+                reloading.cancel()
             await self._kill(self._workers)
             if self._models is not None:
                 self._models.send("stop")
@@ -218,6 +241,7 @@ class Supervisor:
     async def _run_process(self, slot: _Slot) -> None:
         """Runs one process to its end."""
         slot.error, slot.sent, slot.running, slot.unanswered_pings = None, None, None, 0
+        slot.config = slot.plan.config
         try:
             process = slot.process = await asyncio.create_subprocess_exec(
                 *(sys.executable, "-P", "-m", slot.module),  # -P: the current folder may contain other modules
@@ -244,6 +268,7 @@ class Supervisor:
         finally:
             watching.cancel()
             slot.is_ready = False
+            self._reload.on_exit(slot)
             self._count_running()
 
     async def _watch(self, slot: _Slot) -> None:
@@ -274,13 +299,15 @@ class Supervisor:
             case ["draining", running]:
                 slot.running = running
                 self._count_running()
+        if slot in self._workers:
+            self._reload.on_frame(slot, frame)
         self._assign_sockets()
 
     def _assign_sockets(self) -> None:
         """Lets the workers that run accept the connections of those that do not."""
         if not self._is_announced or self._stopping.is_set() or len(self._sockets) == 1:
             return
-        up = [slot for slot in self._workers if slot.is_ready and slot.running is None]
+        up = [slot for slot in self._workers if slot.is_up]
         down = [slot.plan.number for slot in self._workers if slot not in up]
         for index, slot in enumerate(up):
             order = ("listen", [slot.plan.number, *down[index :: len(up)]])

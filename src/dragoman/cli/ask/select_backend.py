@@ -8,6 +8,7 @@ from msgspec.structs import replace
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.backends.http.config import HttpConfig
+from dragoman.cli._common import gateway_key
 from dragoman.compose import embedded_weights
 
 
@@ -46,8 +47,9 @@ def select_backend(
 
 def gateway_server(config: settings.Config, url: str) -> HttpConfig:
     """Returns the running gateway at this URL as a server; the first key of the settings is sent to it."""
-    key = config.server.api_keys[0] if config.server.api_keys else ""
-    return HttpConfig(url=url, api_key=key, tool_mode="native", recover_leaked_calls=False, max_retries=0)
+    return HttpConfig(
+        url=url, api_key=gateway_key(config.server), tool_mode="native", recover_leaked_calls=False, max_retries=0
+    )
 
 
 def upstream_only(config: settings.Config, servers: dict[str, HttpConfig]) -> settings.Config:

@@ -32,7 +32,9 @@ from dragoman.cli.doctor import gateway as gateway_checks
 from dragoman.cli.doctor import local
 from dragoman.cli.doctor import servers as server_checks
 from dragoman.cli.doctor.finding import Finding
+from dragoman.cli.doctor.plugin_findings import plugins_found
 from dragoman.cli.doctor.report import format_report
+from dragoman.config.own_formats import with_formats
 from dragoman.core.errors import ConfigError
 
 _WIDTH: Final = 100
@@ -105,15 +107,20 @@ async def _findings(
     with_model = compose.serves_embedded(config, origin)
     extras = local.extras_findings("server", *(("embedded",) if with_model else ()))
     servers, claude, unconfigured_servers, agents, gateway, hardware = await asyncio.gather(
-        asyncio.gather(*(server_checks.server_finding(name, server) for name, server in config.upstreams.items())),
+        asyncio.gather(
+            *(
+                server_checks.server_finding(name, with_formats(server, config.formats))
+                for name, server in config.upstreams.items()
+            )
+        ),
         local.claude(config.claude_cli),
         server_checks.unconfigured_servers(config.upstreams.values(), config.server),
         local.agents_found(),
-        gateway_checks.gateway(config.server, _serve_command(named, flags)),
+        gateway_checks.gateway(config.server, _serve_command(named, flags), len(config.keys)),
         local.hardware_found(config) if with_model else _nothing(),
     )
     return [
-        [itself, *local.settings_found(path, config, origin), extras],
+        [itself, *local.settings_found(path, config, origin), extras, *plugins_found(config)],
         [*servers, *weights_found(config, served=with_model), *hardware, *claude, *unconfigured_servers, *agents],
         gateway,
     ]

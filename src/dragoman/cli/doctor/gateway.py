@@ -1,6 +1,7 @@
 """Checks the gateway's address: the program that listens there, and the metrics of a gateway with these settings."""
 
 import errno
+import os
 import socket
 import sys
 from contextlib import closing
@@ -16,27 +17,29 @@ _PORTS_TRIED = 20
 """Number of ports above the one in use among which a free one is sought."""
 
 
-async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list[Finding]:
+async def gateway(config: ServerConfig, command: str = "dragoman serve", named_keys: int = 0) -> list[Finding]:
     """Returns whether a gateway is running, with its metrics, or whether one could be started.
 
     Args:
         config: address and keys.
         command: the command that starts a gateway with these settings.
+        named_keys: the number of tables `[keys.NAME]` in the settings.
     """
+    access = _access_text(config, named_keys)
     if missing_extras_message("server"):
-        return [_address_finding(config, command)]
+        return [_address_finding(config, command, access)]
     from dragoman.cli.doctor.gateway_client import ForeignError, gateway_url
     from dragoman.cli.doctor.metrics_client import fetch_metrics
 
     try:
         metrics = await fetch_metrics(config)
     except (BackendUnavailableError, ForeignError):
-        return [_address_finding(config, command)]
+        return [_address_finding(config, command, access)]
     except ConfigError as error:
         return [Finding("gateway", "note", error.message)]
     counts = f"{_number(metrics.requests, 'request')}, {metrics.failures} failed, {metrics.in_flight} being answered"
     text = f"{metrics.version} at {gateway_url(config)}, up for {format_duration(metrics.up_s)}: {counts}; "
-    text += _access_text(config)
+    text += access
     if metrics.not_ready:
         text += f"; not ready: {', '.join(metrics.not_ready)}"
     many = _number(sum(model.calls for model in metrics.models), "tool call") if metrics.models else "no tool calls"
@@ -46,14 +49,14 @@ async def gateway(config: ServerConfig, command: str = "dragoman serve") -> list
     ]
 
 
-def _address_finding(config: ServerConfig, command: str) -> Finding:
+def _address_finding(config: ServerConfig, command: str, access: str) -> Finding:
     """Returns whether the address is free; nothing is sent to a program that listens there."""
     host, port = config.host, config.port
     if port == 0:
-        return Finding("gateway", "ok", f"not checked, because it uses any free port of {host}; {_access_text(config)}")
+        return Finding("gateway", "ok", f"not checked, because it uses any free port of {host}; {access}")
     error = port_finding(host, port)
     if error is None:
-        text = f"not running; {host} port {port} is free; {_access_text(config)}"
+        text = f"not running; {host} port {port} is free; {access}"
         return Finding("gateway", "ok", text, command)
     if error.errno != errno.EADDRINUSE:
         why = (error.strerror or str(error)).lower()
@@ -80,10 +83,13 @@ def port_finding(host: str, port: int) -> OSError | None:
     return None
 
 
-def _access_text(config: ServerConfig) -> str:
+def _access_text(config: ServerConfig, named_keys: int) -> str:
     """Returns who may use the gateway, as a phrase."""
-    if config.api_keys:
-        return f"{_number(len(config.api_keys), 'key')} let in"
+    count = len(config.api_keys) + named_keys
+    if os.path.exists(config.keys_path):
+        return f"the keys in {config.keys_path} let in" + (f", and {_number(count, 'other key')}" if count else "")
+    if count:
+        return f"{_number(count, 'key')} let in"
     return "loopback only, no key needed" if config.host in LOOPBACK else "no key needed"
 
 

@@ -67,7 +67,7 @@ def _changed(config: settings.Config, origin: Mapping[str, str]) -> Iterator[str
     defaults = {key: default for key, _, default, _ in settings.setting_docs()}
     for key, default in defaults.items():
         value = attrgetter(key)(config)
-        if value != default:
+        if value != default and key in origin:
             value_text = _value_text(key, value)
             source = origin.get(key, "")
             yield f"{key} = {value_text}" + (f" ({source})" if source == "command line" or source in os.environ else "")

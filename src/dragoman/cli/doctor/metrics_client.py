@@ -11,6 +11,7 @@ import msgspec
 from prometheus_client.parser import text_string_to_metric_families
 from prometheus_client.samples import Sample
 
+from dragoman.cli._common import gateway_key
 from dragoman.cli.doctor.gateway_client import gateway_url, open_gateway
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
@@ -58,8 +59,7 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
         ForeignError: another program does; no key was sent to it.
         ConfigError: the gateway has no metrics, or refuses access; the message says why.
     """
-    key = config.api_keys[0] if config.api_keys else ""
-    async with open_gateway(gateway_url(config), key) as gateway:
+    async with open_gateway(gateway_url(config), gateway_key(config)) as gateway:
         status, body = await gateway.request("GET", "/metrics")
     if status != 200:
         raise ConfigError(f"the gateway at {gateway.url} {_refusal(status)}")
@@ -69,7 +69,9 @@ async def fetch_metrics(config: ServerConfig) -> MetricsSnapshot:
 def _refusal(status: int) -> str:
     match status:
         case 401:
-            return "takes other keys than server.api_keys; was it started with these settings?"
+            return "takes other keys than server.api_keys; was it started with these settings? Or set DRAGOMAN_API_KEY"
+        case 403:
+            return "answers /metrics for keys with admin = true only: set another DRAGOMAN_API_KEY"
         case 404:
             return "has no /metrics: server.metrics is off there, or it is older than this"
         case _:

@@ -25,6 +25,7 @@ Description=Dragoman: tool calls between any agent and any model
 [Service]
 Type=exec
 ExecStart={command}
+ExecReload=/bin/kill -HUP $MAINPID
 {environment}
 Restart=on-failure
 RestartSec=2

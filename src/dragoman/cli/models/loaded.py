@@ -12,7 +12,7 @@ import msgspec
 
 from dragoman import compose
 from dragoman import config as settings
-from dragoman.cli._common import missing_extras_message, require_extras
+from dragoman.cli._common import gateway_key, missing_extras_message, require_extras
 from dragoman.cli._terminal import printable
 from dragoman.cli.models.table import format_table
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError, UpstreamError
@@ -41,9 +41,7 @@ def gateway_address(args: argparse.Namespace, config: settings.Config) -> Gatewa
     url = (args.gateway or "").rstrip("/").removesuffix("/v1")
     if not url and not config.server.port:
         raise ConfigError("the settings let the gateway use any free port (server.port = 0); name it: --gateway URL")
-    return GatewayAddress(
-        url or gateway_url(config.server), config.server.api_keys[0] if config.server.api_keys else ""
-    )
+    return GatewayAddress(url or gateway_url(config.server), gateway_key(config.server))
 
 
 def load_settings(args: argparse.Namespace) -> settings.Config:
@@ -67,7 +65,7 @@ async def fetch_states(address: GatewayAddress) -> dict[str, Mapping[str, Any]]:
         _, body = await gateway.request("GET", "/health")
     backends = _decode(body).get("backends")
     if not isinstance(backends, list):
-        raise ConfigError(f"the gateway at {address.url} reports its models with one of its keys only: server.api_keys")
+        raise ConfigError(f"the gateway at {address.url} reports its models for admin keys only: set DRAGOMAN_API_KEY")
     states: dict[str, Mapping[str, Any]] = {}
     for backend in backends:
         if isinstance(models := backend.get("models"), dict):

@@ -19,7 +19,7 @@ from dragoman import config as settings
 from dragoman.agents import Agent, LaunchContext, LaunchPlan
 from dragoman.backends.embedded.weights import cache_dir
 from dragoman.cli import _log_format
-from dragoman.cli._common import check_claude_login, get_weights, print_status
+from dragoman.cli._common import check_claude_login, gateway_key, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
@@ -244,7 +244,7 @@ def _write(files: Mapping[str, str], folder: Path) -> None:
 
 
 def _key(config: settings.Config) -> str:
-    return next(iter(config.server.api_keys), _NO_KEY)
+    return gateway_key(config.server) or _NO_KEY
 
 
 def _read(path: Path) -> str | None:

@@ -15,7 +15,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.catalog import models as model_catalog
 from dragoman.catalog import servers
-from dragoman.cli._common import listed_models, print_status
+from dragoman.cli._common import gateway_key, listed_models, print_status
 from dragoman.cli.run.context_window import embedded_context_window, reported_context_window
 from dragoman.cli.run.preface import ANY_TIME_S, FIRST_RESPONSE_S, check_key, is_local, reading_speed
 from dragoman.compose import embedded_weights
@@ -146,8 +146,7 @@ async def find_running_gateway(config: settings.Config) -> list[ModelOption]:
 
 
 def _gateway(config: settings.Config, where: str) -> HttpConfig:
-    key = config.server.api_keys[0] if config.server.api_keys else ""
-    return HttpConfig(url=f"{where}/v1", api_key=key, connect_timeout_s=_UNKNOWN_S)
+    return HttpConfig(url=f"{where}/v1", api_key=gateway_key(config.server), connect_timeout_s=_UNKNOWN_S)
 
 
 def _without_unsuitable(offers: list[ModelOption], config: settings.Config) -> list[ModelOption]:

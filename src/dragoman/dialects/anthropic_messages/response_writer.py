@@ -272,6 +272,7 @@ def input_of(arguments: messages.JsonText) -> object:
 
 _TYPES: Final = {
     401: "authentication_error",
+    402: "billing_error",
     403: "permission_error",
     404: "not_found_error",
     413: "request_too_large",
@@ -287,6 +288,8 @@ def status(error: DragomanError) -> int:
     """Returns the HTTP status for an error that occurs before the response has begun."""
     if isinstance(error, errors.UpstreamError) and error.status is not None:
         return _UPSTREAM.get(error.status, error.status_hint)
+    if isinstance(error, errors.BudgetExceededError):
+        return 402
     return 529 if isinstance(error, errors.BackendUnavailableError) else error.status_hint
 
 

@@ -10,7 +10,7 @@ import msgspec
 
 from dragoman import dialects
 from dragoman.core.backend import Backend, ServedModel
-from dragoman.core.client import ANONYMOUS, ClientFacts
+from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
@@ -24,6 +24,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+from dragoman.gateway.routing.route import RouteDecision, Routes
 
 log = logging.getLogger("dragoman.gateway.gateway")
 
@@ -39,12 +40,19 @@ class ModelRoute(NamedTuple):
 class Router:
     """The backends by the names of their models."""
 
-    def __init__(self, backends: Sequence[Backend], model_aliases: Mapping[str, str | Sequence[str]]) -> None:
+    def __init__(
+        self,
+        backends: Sequence[Backend],
+        model_aliases: Mapping[str, str | Sequence[str]],
+        rules: Routes | None = None,
+    ) -> None:
         """
         Args:
             backends: All backends, the preferred ones first.
             model_aliases: Other names of models; a name for several models is a fallback list.
+            rules: Rules that select models; None: the client's choice applies.
         """
+        self._rules = rules
         self._backends = tuple(backends)
         self._model_aliases = {alias: alias_targets(targets) for alias, targets in model_aliases.items()}
         self._indexed: list[Sequence[ServedModel] | None] = [None] * len(self._backends)
@@ -53,22 +61,28 @@ class Router:
         """By each listed name: the backends that list it, each with its own name of the model."""
 
     def check_aliases(self) -> None:
-        """Rejects an alias of an unknown model; not while a backend does not know its models yet.
+        """Rejects an alias or a rule with an unknown model; not while a backend does not know its models yet.
 
         Raises:
-            ConfigError: No backend serves a model that an alias names.
+            ConfigError: No backend serves a model that an alias or a rule names.
         """
         known = self._models_by_name()
         for alias, target in ((alias, target) for alias, targets in self._model_aliases.items() for target in targets):
             if not self._providers_of(target) and all(backend.models() for backend in self._backends):
                 raise unknown_alias_target(alias, target, known)
+        for name, place in self._rules.targets() if self._rules else ():
+            if not self._named(name) and all(backend.models() for backend in self._backends):
+                raise unknown_target(name, known, place)
 
-    def models(self) -> list[ServedModel]:
-        """Returns all models that can be requested, each name once: the models' own names, then aliases."""
+    def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
+        """Returns all models that the client can request, each name once: the models' own names, then aliases."""
         known = self._models_by_name()
         first = {alias: next(filter(self._providers_of, targets), "") for alias, targets in self._model_aliases.items()}
         named = {alias: _as_alias(known.get(m, ServedModel(m)), alias) for alias, m in first.items() if m}
-        return list((known | named).values())
+        models = list((known | named).values())
+        if (permissions := client.permissions) is None:
+            return models
+        return [model for model in models if self._permitted(Request(model.id, ()), client, permissions)]
 
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns the backends that serve the model, in order of preference.
@@ -81,21 +95,44 @@ class Router:
             UnknownModelError: No backend offers the model.
             BackendUnavailableError: A backend that may offer it is not ready yet.
         """
-        if served := self._serving(request):
+        permissions = client.permissions
+        served = (
+            self._serving(request, client) if permissions is None else self._permitted(request, client, permissions)
+        )
+        if served:
             return [
                 ModelRoute(backend, request if id == request.model else msgspec.structs.replace(request, model=id))
                 for backend, id in served
             ]
-        known = [model.id for model in self.models()]
-        if waiting := [backend_name(backend) for backend in self._backends if not backend.models()]:
+        known = [model.id for model in self.models(client)]
+        if waiting := self._waiting_for(request, permissions):
             raise BackendUnavailableError(
                 f"unknown model {quote(request.model)}, but {' and '.join(waiting)} may have it and is not ready yet",
                 retry_after_s=3,
             )
-        raise UnknownModelError(request.model, known)
+        raise UnknownModelError(request.model, known, "" if permissions is None else client.key)
 
-    def _serving(self, request: Request) -> Sequence[tuple[Backend, str]]:
+    def _permitted(
+        self, request: Request, client: ClientFacts, permissions: Permissions
+    ) -> Sequence[tuple[Backend, str]]:
+        """As `_serving`, without what an API key may not use."""
+        if not permissions.admits_model(*_requested_names(request)):
+            return ()
+        return [each for each in self._serving(request, client) if permissions.admits_upstream(backend_name(each[0]))]
+
+    def _waiting_for(self, request: Request, permissions: Permissions | None) -> list[str]:
+        """Returns the names of the backends that may serve the model, but do not know their models yet."""
+        waiting = [backend_name(backend) for backend in self._backends if not backend.models()]
+        if permissions is None:
+            return waiting
+        is_admitted = permissions.admits_model(*_requested_names(request))
+        return [name for name in waiting if is_admitted and permissions.admits_upstream(name)]
+
+    def _serving(self, request: Request, client: ClientFacts) -> Sequence[tuple[Backend, str]]:
         """Returns the backends that serve the model, each once, with its own name of the model."""
+        decision = None if self._rules is None else self._rules.decide(request, client, self._load)
+        if decision is not None and decision.models:
+            return self._serving_one_of(decision)
         model, aliases = request.model, self._model_aliases
         if model not in aliases and (served := self._listed_by(model)):  # the most frequent case
             return served
@@ -107,6 +144,31 @@ class Router:
                 if served:
                     return list(dict.fromkeys(served))
         return ()
+
+    def _serving_one_of(self, decision: RouteDecision) -> Sequence[tuple[Backend, str]]:
+        """Returns the backends that serve the models of a rule.
+
+        Raises:
+            BackendUnavailableError: None of them is known to be served.
+        """
+        if served := [each for name in decision.models for each in self._named(name)]:
+            return list(dict.fromkeys(served))
+        names = " or ".join(map(quote, decision.models))
+        raise BackendUnavailableError(
+            f"route {decision.rule.name} sends this request to {names}, which no backend serves now", retry_after_s=3
+        )
+
+    def _named(self, name: str) -> list[tuple[Backend, str]]:
+        """Returns the backends that serve a model or an alias."""
+        targets = self._model_aliases.get(name)
+        return self._providers_of(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
+
+    def _load(self, name: str) -> float:
+        """Returns the number of requests that the preferred backend of a model has."""
+        for backend, _ in self._named(name):
+            health = backend.health()
+            return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
+        return 0
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""
@@ -161,6 +223,12 @@ def _index(backends: Sequence[Backend], lists: Sequence[Sequence[ServedModel]]) 
     return {name: list(dict.fromkeys(served)) for name, served in (aliased | own).items()}
 
 
+def _requested_names(request: Request) -> tuple[str, ...]:
+    """Returns the name that the client wrote, and the one that it stands for in the client's API."""
+    own = dialects.get(request.dialect).resolve_display_name(request.model) if request.dialect else request.model
+    return request.model, own
+
+
 def backend_name(backend: Backend) -> str:
     """Returns the name of the backend in logs and warnings."""
     return backend.name or str(backend.health().get("backend", ""))
@@ -177,9 +245,18 @@ def alias_targets(targets: str | Sequence[str]) -> tuple[str, ...]:
 
 def unknown_alias_target(alias: str, target: str, known: Iterable[str]) -> ConfigError:
     """Returns the error about an alias of a model that no backend serves."""
-    return ConfigError(
-        f"no backend serves {quote(target)}{one_of(target, sorted(known), 'served: ')} - at model_aliases.{alias}"
-    )
+    return unknown_target(target, known, f"model_aliases.{alias}")
+
+
+def unknown_target(name: str, known: Iterable[str], place: str) -> ConfigError:
+    """Returns the error about a setting that names a model that no backend serves.
+
+    Args:
+        name: The model.
+        known: The models that are served.
+        place: The key of the setting.
+    """
+    return ConfigError(f"no backend serves {quote(name)}{one_of(name, sorted(known), 'served: ')} - at {place}")
 
 
 def rerouted(route: ModelRoute, request: Request) -> ModelRoute:

@@ -21,6 +21,7 @@ import msgspec
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.gateway.storage import response_codec
 from dragoman.gateway.storage.response_store import MAX_BYTES, MAX_RESPONSES, TTL_S, ResponseStore, StoredResponse
+from dragoman.sqlite_wal import use_wal
 
 log = logging.getLogger("dragoman.gateway.storage.response_store")
 
@@ -224,7 +225,7 @@ class SqliteResponseStore(ResponseStore):
         os.chmod(self._path, 0o600)  # SQLite gives the files of its log the same mode
         connection = sqlite3.connect(self._path, timeout=_BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
         try:
-            _use_wal(connection)
+            use_wal(connection, _BUSY_TIMEOUT_S)
             connection.execute(f"PRAGMA synchronous = {'NORMAL' if self._survives_power_loss else 'OFF'}")
             connection.execute("PRAGMA secure_delete = ON")
             connection.execute("BEGIN IMMEDIATE")
@@ -238,19 +239,6 @@ class SqliteResponseStore(ResponseStore):
             connection.close()
             raise
         return connection
-
-
-def _use_wal(connection: sqlite3.Connection) -> None:
-    """Switches to WAL mode; SQLite does not wait by itself for another process that does the same."""
-    deadline_s = time.monotonic() + _BUSY_TIMEOUT_S
-    while True:
-        try:
-            connection.execute("PRAGMA journal_mode = WAL")
-            return
-        except sqlite3.OperationalError as error:
-            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
-                raise
-        time.sleep(0.005)
 
 
 def _statements(script: str) -> Iterator[str]:

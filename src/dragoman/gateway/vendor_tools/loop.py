@@ -9,6 +9,7 @@ rounds. If the client has calls to run, the response ends after the round. Round
 """
 
 import asyncio
+import dataclasses
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -18,6 +19,7 @@ from msgspec.structs import replace
 
 from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
+from dragoman.core.client import ClientFacts
 from dragoman.core.events import (
     AnyEvent,
     Detail,
@@ -33,11 +35,13 @@ from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import with_found
 from dragoman.gateway.vendor_tools.listings import Listings
 from dragoman.gateway.vendor_tools.model_round import ModelRound
+from dragoman.gateway.vendor_tools.permitted import permitted_executors
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, plan_vendor_tools, without_choice
 from dragoman.gateway.vendor_tools.spent_limits import SpentLimits
 from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_result, with_results
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.off_loop import off_loop
+from dragoman.prices.price_book import PriceBook
 from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
 from dragoman.vendor_tools.executor import ToolServers
 from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, VendorTool, VendorToolCall
@@ -57,6 +61,15 @@ class VendorToolRunner(ToolRunSettings):
     """Called after the executors are closed, such as to end servers that they share."""
     mcp_endpoint: AsgiApp | None = None
     """Serves the tools of the MCP servers of the settings to other agents."""
+    prices: PriceBook | None = None
+    """Prices of models, for the limit of the cost; None: only backends know them."""
+
+    def for_client(self, client: ClientFacts) -> "VendorToolRunner":
+        """Returns what runs the tools that the client's API key may use."""
+        permissions = client.permissions
+        if permissions is None or not permissions.tools:
+            return self
+        return dataclasses.replace(self, executors=permitted_executors(self.executors, permissions))
 
     def plan(self, request: Request, route: ModelRoute, listings: Listings = ()) -> VendorToolPlan | None:
         """See `plan_vendor_tools`."""
@@ -146,7 +159,7 @@ class VendorToolResponse:
                         yield response.with_listings(out)
             if turn.finish is None:
                 return
-            self._spent.add_round(turn, request)
+            self._spent.add_round(turn, request, response.priced)
             if not turn.calls:
                 yield [*await response.citations(turn), turn.finish]
                 return
@@ -174,7 +187,7 @@ class _Response:
 
     def __init__(
         self,
-        settings: ToolRunSettings,
+        settings: VendorToolRunner,
         plan: VendorToolPlan,
         context: ExchangeContext,
         calls: CallRunner,
@@ -248,6 +261,13 @@ class _Response:
             return [Detail(CITATIONS, cited, self.plan.request.dialect)] if cited else []
         found = await off_loop(is_large, url_citations, text, 0 if codec.shows_calls else self._chars, sources)
         return [Detail(ANNOTATIONS, found)] if found else []
+
+    def priced(self, usage: Usage) -> Usage:
+        """Returns the usage of a round with its cost, if the price of the model is known."""
+        prices, attempts = self._settings.prices, self.context.attempts
+        if prices is None or usage.cost_usd is not None:
+            return usage
+        return replace(usage, cost_usd=prices.cost_usd(attempts.upstream, attempts.model, usage, 0.0))
 
     def begin_round(self) -> ModelRound:
         self.rounds += 1

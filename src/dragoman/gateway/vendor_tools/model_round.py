@@ -40,6 +40,9 @@ class ResponseState(Protocol):
     def tool_of(self, name: str) -> VendorTool | None:
         """Returns the tool that a call names; None: it is the client's."""
 
+    def priced(self, usage: Usage) -> Usage:
+        """Returns the usage of a round with its cost, if that is known."""
+
     def total_usage(self, usage: Usage) -> Usage:
         """Returns the usage of all rounds, given that of the present one."""
 
@@ -88,7 +91,7 @@ class ModelRound:
                 return self._text(event)
             case UsageUpdate(usage):
                 self.usage = usage
-                return [UsageUpdate(self._response.total_usage(usage))]
+                return [UsageUpdate(self._response.total_usage(self._response.priced(usage)))]
             case ToolCallStart() | ToolCallDelta() | ToolCallEnd() | ToolCallIncomplete():
                 return self._call(event)
             case Finish():

@@ -1,8 +1,11 @@
 """Counts what the rounds of a response have used, and decides whether a limit allows another.
 
-Token counts that a backend does not report are estimated. Prices are not known: a round without a cost is taken to cost
-as much per token as the rounds that report one.
+Token counts that a backend does not report are estimated. So is the cost, by the price of the model; a round of a model
+whose price is not known is taken to cost as much per token as the other rounds.
 """
+
+from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec.structs import replace
 
@@ -10,6 +13,9 @@ from dragoman.catalog import tokenizers
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.vendor_tools.model_round import ModelRound
 from dragoman.gateway.vendor_tools.tool_runs import ToolRunSettings
+
+Priced: TypeAlias = Callable[[Usage], Usage]
+"""Returns the usage of a round with its cost, if that is known."""
 
 
 class SpentLimits:
@@ -19,14 +25,15 @@ class SpentLimits:
         self._rounds = self._tokens = self._priced_tokens = 0
         self._cost_usd = 0.0
 
-    def add_round(self, turn: ModelRound, request: Request) -> None:
+    def add_round(self, turn: ModelRound, request: Request, priced: Priced) -> None:
         """Adds a round that has ended.
 
         Args:
             turn: The round.
             request: The request that the backend got.
+            priced: Adds the cost.
         """
-        usage = _usage(turn, request)
+        usage = priced(_usage(turn, request))
         tokens = usage.input_tokens + usage.output_tokens
         self._rounds += 1
         self._tokens += tokens

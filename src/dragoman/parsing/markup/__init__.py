@@ -20,8 +20,8 @@ class Markup:
 
     calls: Mapping[str, ReadCall]
     """Reader of a call by its opening marker."""
-    reasoning_tags: Mapping[str, str]
-    """Closing marker of reasoning by its opening marker."""
+    reasoning_tags: Mapping[str, str] = field(default_factory=dict)
+    """Closing marker of reasoning by its opening marker; empty: the format has none."""
     section: tuple[str, str] = ("", "")
     """Markers around all calls; text between the calls in it is ignored."""
     name_end: str = ""
@@ -44,6 +44,10 @@ class Markup:
     example_tag: Tag = NO_TAG
     """The tags around a call, for formats whose small models write plain JSON instead, and in which calls in code are
     examples, not calls."""
+
+    def __post_init__(self) -> None:
+        # The reader skips white space before a closer, so one that begins with white space would never be found.
+        object.__setattr__(self, "closers", tuple(closer.lstrip() for closer in self.closers))
 
     @property
     def marks(self) -> tuple[str, ...]:

@@ -36,6 +36,10 @@ class JsonBlock:
     may_stay_open: bool = False
     """True if the closer is optional."""
 
+    def __post_init__(self) -> None:
+        # White space before the closer is skipped when it is read.
+        object.__setattr__(self, "closer", self.closer.lstrip())
+
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if a call came last. Other text is passed through unchanged."""
         s.start_capture(s.skipped_space + opener)

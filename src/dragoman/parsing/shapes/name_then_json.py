@@ -51,6 +51,10 @@ class NameThenJson:
     may_stay_open: bool = False
     """True if the closer is a stop sequence, and so may be missing in the text."""
 
+    def __post_init__(self) -> None:
+        # White space before a closer is skipped when it is read.
+        object.__setattr__(self, "closers", tuple(closer.lstrip() for closer in self.closers))
+
     def read(self, s: Scanner, sink: ToolCallSink, opener: str) -> Parser[bool]:
         """Reads what follows the opener. Returns True if it was a complete call. Text that is not a call is passed
         through."""

@@ -285,10 +285,10 @@ def _names(captured: LoadedCapture) -> Iterator[str]:
     """Yields the texts that are kept: names of tools and of their arguments, and the markup of calls."""
     yield _PROTOCOL_WORDS
     yield from _files(captured)
-    for name in formats.names():
-        yield from formats.get(name).markers
-        yield from formats.get(name).reasoning_tags
-        yield from formats.get(name).reasoning_tags.values()
+    for format in formats.built_in():
+        yield from format.markers
+        yield from format.reasoning_tags
+        yield from format.reasoning_tags.values()
     for number in range(1, captured.backend_call_count + 1):
         for tool in captured.json(f"{number}/values.json").get("tools", ()):
             yield tool.get("name", "")

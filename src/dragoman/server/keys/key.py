@@ -5,7 +5,8 @@ from typing import Final
 
 import msgspec
 
-from dragoman.config.keys import KeyConfig
+from dragoman.config.keys import KeyConfig, expiry_time
+from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 
 
 class ApiKey(msgspec.Struct, frozen=True):
@@ -19,6 +20,16 @@ class ApiKey(msgspec.Struct, frozen=True):
     config: KeyConfig
     expires_s: float = math.inf
     """Seconds since 1970 at which it expires."""
+    client: ClientFacts = ANONYMOUS
+    """The facts about a client with this key."""
+
+    @classmethod
+    def from_config(cls, name: str, config: KeyConfig) -> "ApiKey":
+        """Returns the key of these checked settings."""
+        limited = config.models or config.upstreams or config.tools
+        permissions = Permissions(config.models, config.upstreams, config.tools) if limited else None
+        client = ClientFacts(key=name, permissions=permissions)
+        return cls(name, config, expiry_time(config.expires, f"at keys.{name}.expires"), client)
 
     @property
     def is_admin(self) -> bool:
@@ -28,3 +39,5 @@ class ApiKey(msgspec.Struct, frozen=True):
 
 UNNAMED: Final = ApiKey("", KeyConfig(admin=True))
 """A key with all rights and without limits; also what requests have if no keys are set."""
+NO_RIGHTS: Final = ApiKey("", KeyConfig())
+"""Stands for a missing key at paths that need none."""

@@ -10,10 +10,13 @@ import logging
 import os
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
-from dragoman.config.keys import KeyConfig, expiry_time, secret_digests
+from dragoman.config import Config
+from dragoman.config.keys import KeyConfig, secret_digests
+from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import AuthError, ConfigError, DragomanError
 from dragoman.server.keys.key import UNNAMED, ApiKey
 
@@ -70,6 +73,26 @@ class KeyRing:
         self._seen = _ABSENT if file is None else _signature(file.path)
         self._is_file_used = self._seen != _ABSENT
         self._build(file.read(file.path) if file is not None and self._is_file_used else {})
+
+    @classmethod
+    def from_config(cls, config: Config, environ: Mapping[str, str] = os.environ) -> "KeyRing":
+        """Returns the ring of the keys in these settings, and in their keys file.
+
+        Args:
+            config: The settings.
+            environ: The environment variables.
+
+        Raises:
+            ConfigError: The keys file is wrong, or two keys have the same name or secret.
+        """
+        path = config.server.keys_path
+        file = KeysFile(Path(path), partial(read_keys, environ=environ)) if path else None
+        return cls(config.keys, config.server.api_keys, file, environ)
+
+    def plain_secrets(self) -> list[str]:
+        """Returns the secrets that are known, to redact them: not those of which there is only a digest."""
+        secrets = [config.secret or self._environ.get(config.secret_env, "") for config in self._keys.values()]
+        return [*self._unnamed, *filter(None, secrets)]
 
     @property
     def is_on(self) -> bool:
@@ -153,7 +176,7 @@ class KeyRing:
             for digest in (hashlib.sha256(text.encode()).digest() for text in self._unnamed)
         }
         for name, config in {**self._keys, **from_file}.items():
-            key = ApiKey(name, config, expiry_time(config.expires, f"at keys.{name}.expires"))
+            key = ApiKey.from_config(name, config)
             for digest, until_s in secret_digests(config, self._environ):
                 if (other := secrets.get(digest)) is not None and other.key is not key:
                     owner = f"keys.{other.key.name}" if other.key.name else "server.api_keys"

@@ -31,6 +31,7 @@ from dragoman.core.events import (
 )
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request, Usage
+from dragoman.prices.price_book import PriceBook
 from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 from dragoman.server.observe.timestamps import timestamp
 from dragoman.trace_context import trace_id
@@ -73,6 +74,8 @@ class AccessRecord:
         """The client's trace headers, which are forwarded."""
         self.client = ANONYMOUS
         """Who sent the request."""
+        self.prices: PriceBook | None = None
+        """Prices of models; None: no price is known."""
         self.attempts = Attempts()
         """Which backends were asked."""
         self._upstream_request_id = ""
@@ -121,6 +124,8 @@ class AccessRecord:
                 self.first_s = self.seconds
                 self.usage = Usage(input_tokens=tokens)
             case UsageUpdate(usage):
+                if self.prices is not None:
+                    usage = self._priced(usage, self.prices)
                 self.usage = usage
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
@@ -144,6 +149,11 @@ class AccessRecord:
             case _:
                 pass
 
+    def _priced(self, usage: Usage, prices: PriceBook) -> Usage:
+        """Returns the usage with its cost, if the price is known."""
+        cost_usd = prices.cost_usd(self.attempts.upstream, self.attempts.model, usage, self.seconds)
+        return usage if cost_usd is None else msgspec.structs.replace(usage, cost_usd=round(cost_usd, 9))
+
     def on_count(self, tokens: int) -> None:
         """Records that the request only counted tokens."""
         self._facts["input_tokens"] = tokens
@@ -160,9 +170,18 @@ class AccessRecord:
         """Seconds since the request arrived."""
         return time.monotonic() - self._began_s
 
+    @property
+    def overhead_s(self) -> float | None:
+        """Seconds of the gateway itself until the first event: without waiting for servers; None: not known."""
+        waited_s = self.attempts.waited_s
+        return None if waited_s is None or self.first_s is None else max(0.0, self.first_s - waited_s)
+
     def timing(self) -> dict[str, str]:
-        """Returns the header `server-timing`: milliseconds of conversion, and in total so far."""
-        return {"server-timing": f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"}
+        """Returns the header `server-timing`, in milliseconds: conversion, total so far, and the gateway itself."""
+        times = f"convert;dur={self.spent.seconds * 1000:.2f}, total;dur={self.seconds * 1000:.2f}"
+        if (overhead_s := self.overhead_s) is not None:
+            times = f"{times}, overhead;dur={overhead_s * 1000:.2f}"
+        return {"server-timing": times}
 
     def attempt_headers(self) -> dict[str, str]:
         """Returns the headers that tell which backend answers; empty while none was asked."""
@@ -179,6 +198,8 @@ class AccessRecord:
         facts = self._facts | {"status": self.status, "ms": _ms(self.seconds)}
         if self.first_s is not None:
             facts["first_ms"] = _ms(self.first_s)
+        if self.client is not ANONYMOUS:
+            self._add_client(facts)
         if self.attempts.count:
             self._add_attempts(facts)
         if self.trace:
@@ -196,6 +217,11 @@ class AccessRecord:
         if self.error:
             facts["error"] = self.error[:300]
         return facts
+
+    def _add_client(self, facts: dict[str, object]) -> None:
+        client = self.client
+        named = {"key": client.key, "agent": client.agent, "role": client.role}
+        facts |= {name: value for name, value in named.items() if value}
 
     def _add_attempts(self, facts: dict[str, object]) -> None:
         attempts = self.attempts

@@ -8,11 +8,11 @@ Source: https://prometheus.io/docs/practices/naming/, https://prometheus.io/docs
 """
 
 import asyncio
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, Info, generate_latest
+from prometheus_client import CollectorRegistry, Info, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.metrics_core import Metric
 
@@ -23,10 +23,13 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
 from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
+from dragoman.server.observe.backend_gauges import BackendGauges
 from dragoman.server.observe.call_outcomes import OUTCOMES
+from dragoman.server.observe.process_metrics import ProcessFamilies
+from dragoman.server.reload.metrics import ReloadMetrics
 
 if TYPE_CHECKING:
-    from dragoman.server.observe.shared_metrics import Merge, SharedFamilies
+    from dragoman.server.observe.shared_metrics import SharedFamilies
 
 CONTENT_TYPE: Final = CONTENT_TYPE_PLAIN_0_0_4
 OTHER: Final = "other"
@@ -47,7 +50,6 @@ class Metrics:
     """The metrics of one application, in a registry of its own; with `shared_dir` also those of the other processes."""
 
     def __init__(self, gateway: Gateway, shared_dir: Path | None = None) -> None:
-        self._gateway = gateway
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
@@ -63,9 +65,7 @@ class Metrics:
         make.gauge(
             "dragoman_start_time_seconds", "When the gateway was started, in seconds since 1970.", "earliest"
         ).set_to_current_time()
-        self._up = make.labelled_gauge(
-            "dragoman_backend_up", "Whether a backend can answer: 1, else 0.", ("backend",), "running_min"
-        )
+        self._backends = BackendGauges(make)
         self._in_flight = make.gauge("dragoman_requests_in_flight", "Requests that are being answered.", "running_sum")
         self._in_flight.set(0)
         labels = ("dialect", "model", "status")
@@ -96,11 +96,39 @@ class Metrics:
             ("model",),
             _CONVERSION_BUCKETS_S,
         )
+        self._overhead = make.histogram(
+            "dragoman_overhead_seconds",
+            "Time from a request to the first event of its answer, without waiting for the servers.",
+            ("model",),
+            _CONVERSION_BUCKETS_S,
+        )
         self._define_counts(make)
+        self.reloads = ReloadMetrics(make)
+        self.follow(gateway)
+
+    def follow(self, gateway: Gateway) -> None:
+        """Reports on this gateway from now on, and no longer on the previous one."""
+        self._gateway = gateway
+        self._labels.clear()
         gateway.on_tool_run = self._count_tool_run
 
-    def _define_counts(self, make: "_ProcessFamilies | SharedFamilies") -> None:
+    def _define_counts(self, make: "ProcessFamilies | SharedFamilies") -> None:
         """Defines what is counted of each response."""
+        self._repeats = {
+            "retry": make.counter("dragoman_retries_total", "Requests sent to a server again.", ("upstream",)),
+            "failover": make.counter(
+                "dragoman_failovers_total", "Failures after which another server was asked.", ("upstream",)
+            ),
+            "reask": make.counter(
+                "dragoman_reasks_total", "Responses after which the model was re-asked.", ("upstream",)
+            ),
+        }
+        self._key_requests = make.counter("dragoman_key_requests_total", "Requests by API key.", ("key", "status"))
+        self._key_tokens = make.counter("dragoman_key_tokens_total", "Tokens by API key.", ("key", "kind"))
+        self._cached = make.counter(
+            "dragoman_cached_input_tokens_total", "Tokens of prompts that servers read from a cache.", ("model",)
+        )
+        self._cost = make.counter("dragoman_cost_usd_total", "Cost in US dollars, where it is known.", ("model",))
         self._input = make.counter(
             "dragoman_input_tokens_total", "Tokens of prompts, those from a cache too.", ("model",)
         )
@@ -135,12 +163,7 @@ class Metrics:
         return await asyncio.to_thread(generate_latest, self.registry)
 
     def _set_up(self) -> None:
-        ready: dict[str, bool] = {}
-        for state in self._gateway.health():  # two backends may have the same name
-            name = str(state.get("backend", ""))
-            ready[name] = ready.get(name, True) and bool(state["ready"])
-        for name, is_ready in ready.items():
-            self._up.labels(name).set(is_ready)
+        self._backends.set(self._gateway.health())
 
     def _publish_state(self) -> None:
         """Publishes every second, from now on, which backends are ready."""
@@ -154,10 +177,16 @@ class Metrics:
             self._publishes_state = True
             self._publish_state()
 
-    def finish(self, route: Route, record: AccessRecord) -> None:
-        """Counts a finished request from its record."""
+    def finish(self, route: Route, record: AccessRecord, gateway: Gateway | None = None) -> None:
+        """Counts a finished request.
+
+        Args:
+            route: its path.
+            record: what is recorded of it.
+            gateway: the gateway that answered it; None: the current one.
+        """
         self._in_flight.dec()
-        dialect, model = route.label, self._model(record)
+        dialect, model = route.label, self._model(record, gateway or self._gateway)
         upstream = record.attempts.upstream  # a name of the settings, so their number is bounded
         if route.counting:
             self._child(self._counts, dialect, model, str(record.status)).inc()
@@ -165,6 +194,12 @@ class Metrics:
             self._child(self._requests, dialect, model, str(record.status), upstream).inc()
         if record.error:
             self._failures.labels(dialect, model, record.error.partition(":")[0], upstream).inc()
+        for repeated, kind in record.attempts.repeats:
+            self._child(self._repeats[kind], repeated).inc()
+        if record.client.key:
+            self._child(self._key_requests, record.client.key, str(record.status)).inc()
+            self._child(self._key_tokens, record.client.key, "input").inc(record.usage.input_tokens)
+            self._child(self._key_tokens, record.client.key, "output").inc(record.usage.output_tokens)
         for code in record.warnings:
             self._warnings.labels(model, code).inc()
         if record.first_s is not None:
@@ -180,8 +215,14 @@ class Metrics:
             self._child(self._first_seconds, model).observe(first_s)
         if not record.is_passthrough:
             self._child(self._conversion, model).observe(record.spent.seconds)
+        if (overhead_s := record.overhead_s) is not None:
+            self._child(self._overhead, model).observe(overhead_s)
         self._child(self._input, model).inc(record.usage.input_tokens)
         self._child(self._output, model).inc(record.usage.output_tokens)
+        if record.usage.cached_input_tokens:
+            self._child(self._cached, model).inc(record.usage.cached_input_tokens)
+        if record.usage.cost_usd:
+            self._child(self._cost, model).inc(record.usage.cost_usd)
         if record.is_passthrough:
             self._child(self._passed_through, model).inc()
         for (tool, outcome), count in record.tally.outcomes.items():
@@ -197,33 +238,23 @@ class Metrics:
             child = self._children[key] = family.labels(*labels)
         return child
 
-    def _model(self, record: AccessRecord) -> str:
+    def _model(self, record: AccessRecord, gateway: Gateway) -> str:
         """Returns the model's own name for any alias; the alias itself if it stands for several models."""
         if (request := record.request) is None:
             return OTHER
         labels = (request.dialect, request.model)
         if (known := self._labels.get(labels)) is not None:
             return known
-        name = self._planned(request)
+        name = _planned(request, gateway)
         # A backend may accept names that it does not list: one that it answered for is a model.
-        if name is None or not (record.first_s is not None or self._is_listed(name)):
+        if name is None or not (record.first_s is not None or _is_listed(name, gateway)):
             return OTHER
         if name not in self._models and len(self._models) >= _MODELS:
             return OTHER
         self._models.add(name)
-        if len(self._labels) < _LABELS:
+        if len(self._labels) < _LABELS and gateway is self._gateway:
             self._labels[labels] = name
         return name
-
-    def _is_listed(self, name: str) -> bool:
-        return any(model.id[:NAME_LIMIT_CHARS] == name for model in self._gateway.models())
-
-    def _planned(self, request: Request) -> str | None:
-        try:
-            own = {planned.model for _, planned in self._gateway.routes(request)}
-        except (UnknownModelError, BackendUnavailableError):
-            return None
-        return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
 
     def _tool(self, model: str, tool: str) -> str:
         pair = (model, tool)
@@ -237,28 +268,22 @@ class Metrics:
         return tool
 
 
-class _ProcessFamilies:
-    """The metrics of a gateway with one process."""
-
-    def __init__(self, registry: CollectorRegistry) -> None:
-        self._registry = registry
-
-    def counter(self, name: str, documentation: str, labels: Sequence[str]) -> Counter:
-        return Counter(name, documentation, labels, registry=self._registry)
-
-    def gauge(self, name: str, documentation: str, merge: "Merge") -> Gauge:
-        return Gauge(name, documentation, registry=self._registry)
-
-    def labelled_gauge(self, name: str, documentation: str, labels: Sequence[str], merge: "Merge") -> Gauge:
-        return Gauge(name, documentation, labels, registry=self._registry)
-
-    def histogram(self, name: str, documentation: str, labels: Sequence[str], buckets: Sequence[float]) -> Histogram:
-        return Histogram(name, documentation, labels, registry=self._registry, buckets=buckets)
+def _is_listed(name: str, gateway: Gateway) -> bool:
+    return any(model.id[:NAME_LIMIT_CHARS] == name for model in gateway.models())
 
 
-def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "_ProcessFamilies | SharedFamilies":
+def _planned(request: Request, gateway: Gateway) -> str | None:
+    """Returns the model that answers this request, or its alias if that stands for several."""
+    try:
+        own = {planned.model for _, planned in gateway.routes(request)}
+    except (UnknownModelError, BackendUnavailableError):
+        return None
+    return (own.pop() if len(own) == 1 else request.model)[:NAME_LIMIT_CHARS]
+
+
+def _families(registry: CollectorRegistry, shared_dir: Path | None) -> "ProcessFamilies | SharedFamilies":
     if shared_dir is None:
-        return _ProcessFamilies(registry)
+        return ProcessFamilies(registry)
     from dragoman.server.observe.shared_metrics import SharedFamilies
 
     families = SharedFamilies(shared_dir / "metrics")

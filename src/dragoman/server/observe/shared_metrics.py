@@ -12,10 +12,10 @@ the counts of a killed one; to write the whole registry at the end of each reque
 import math
 import time
 from bisect import bisect_left
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
-from typing import Literal, TypeAlias
+from typing import Final, Literal, TypeAlias
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.metrics_core import Metric
@@ -25,9 +25,13 @@ from prometheus_client.utils import floatToGoString
 from dragoman.server.observe.value_file import Key, Row, ValueFile, read_rows
 from dragoman.shared_files import claim_seat, is_locked
 
-Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "earliest"]
-"""How the values of several processes become one: the sum of all, also of ended ones; the sum or the lowest value of
-the running ones; the lowest value of all."""
+Merge: TypeAlias = Literal["sum", "running_sum", "running_min", "running_max", "earliest", "latest"]
+"""How the values of several processes become one: the sum of all, also of ended ones; the sum, the lowest or the
+highest value of the running ones; the lowest or highest value of all."""
+
+_OPERATIONS: Final[Mapping[Merge, Callable[[Iterable[float]], float]]] = {
+    "sum": sum, "running_sum": sum, "running_min": min, "running_max": max, "earliest": min, "latest": max
+}  # fmt: skip
 
 
 class SharedSeries:
@@ -76,6 +80,11 @@ class SharedFamily:
             series = self._series[values] = SharedSeries(self._families.file, offset, self.bounds)
         return series
 
+    def remove(self, *values: str) -> None:
+        """Removes the series with these values of the labels, as far as this process has set it."""
+        if (series := self._series.pop(values, None)) is not None:
+            series.set(math.nan)
+
     def counts(self, value: float, *, is_running: bool) -> bool:
         """Returns whether a value of a process is part of the metric; the others were cleared or are not set yet."""
         if self.merge == "earliest":
@@ -84,8 +93,7 @@ class SharedFamily:
 
     def merged(self, values: Sequence[float], more: Sequence[float]) -> tuple[float, ...]:
         """Returns the values of two processes as those of one."""
-        operation = sum if self.merge in ("sum", "running_sum") else min
-        return tuple(map(operation, zip(values, more, strict=True)))
+        return tuple(map(_OPERATIONS[self.merge], zip(values, more, strict=True)))
 
 
 class SharedFamilies(Collector):

@@ -5,6 +5,7 @@ import re
 import tomllib
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from dragoman import config as settings
@@ -107,7 +108,7 @@ def test_names_of_models_cannot_add_settings() -> None:
     """The names in remarks are those that a server reports."""
     machine = Machine((upstream("lm_studio", "a\n[server]\nhost = '0.0.0.0'", "b\u2028[x]", "c\x1b[2J"),))
     text = written(machine, list_choices(machine)[0])
-    assert check_settings(text).server == ServerConfig()
+    assert msgspec.structs.replace(check_settings(text).server, keys_path="") == ServerConfig()
     assert tomllib.loads(text).keys() == {"upstreams"}
     assert r"a\n[server]\nhost" in text
 

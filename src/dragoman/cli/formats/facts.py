@@ -1,10 +1,7 @@
-"""`dragoman formats`: lists the formats that Dragoman reads and writes, or shows one format."""
+"""The properties of formats, as a table or in full; those that can be tested are, by writing calls and reading them."""
 
-import argparse
-import json
-import sys
+from collections.abc import Sequence
 from dataclasses import replace
-from shutil import get_terminal_size
 from textwrap import indent
 from typing import Final, Literal, TypeAlias
 
@@ -12,12 +9,10 @@ import msgspec
 
 from dragoman import formats
 from dragoman.catalog.format_coverage import FormatCoverage, format_coverage
-from dragoman.cli.completion import complete_with, format_names
+from dragoman.cli.formats.find import BUILT_IN, KnownFormat
 from dragoman.constraints.constraint import ConstrainedCall
-from dragoman.core.errors import ConfigError
 from dragoman.core.events import ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Text, Tool, ToolCall, ToolChoice, ToolResult
-from dragoman.identify import detect_format
 from dragoman.parsing.format import ArgumentNotation, Format
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.parsing.sink import ForwardingSink
@@ -38,27 +33,6 @@ MODELS_CHARS: Final = 32
 """Maximum width of model names in a table on a terminal: enough to recognize most models."""
 OPTIONAL_COLUMNS: Final = ("CASES", "SUITE", "REASONING", "IDS")
 """Columns that a narrow terminal leaves out, in this order."""
-
-
-_EXAMPLES: Final = """
-    columns of the list:
-      ARGUMENTS   how arguments are written: as JSON, between tags (tagged), as Python, or in a notation of their own
-      IDS         who writes the id of a call: the model (model's) or Dragoman (ours; replaced: the model's is unusable)
-      GRAMMAR     yes: constrained decoding can enforce calls that match the tools' schemas
-      CASES       test cases of Dragoman for this format
-      SUITE       passed cases of canitoolcall, a test suite by others; -: it has none
-      REASONING   markers of the model's reasoning
-      WRITTEN BY  models that write this format
-
-    examples:
-      dragoman formats                 list all formats
-      dragoman formats hermes          describe one format
-      dragoman formats Qwen/Qwen3-8B   describe the format of this model
-
-    exit status:
-      0  success
-      2  the format or model is unknown
-"""
 
 
 class Facts(msgspec.Struct, frozen=True):
@@ -83,57 +57,11 @@ class Facts(msgspec.Struct, frozen=True):
     calls: str
     result: str
     """Used where the model's own chat template does not write results."""
+    origin: str
+    """`built-in`, the package that offers it, or `settings`."""
 
 
-def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
-    """Registers the command."""
-    command = commands.add_parser(
-        "formats",
-        help="list the tool-call formats",
-        description="List the formats in which models write tool calls. With a NAME, describe one format: its models, "
-        "an example of a call, and the grammar that constrained decoding enforces.",
-        epilog=_EXAMPLES,
-    )
-    named = command.add_argument(
-        "name", nargs="?", metavar="NAME", help="a format, or a model such as Qwen/Qwen3-8B (default: list all formats)"
-    )
-    complete_with(named, format_names)
-    command.add_argument("--json", action="store_true", help="print the list or the format as JSON")
-    command.set_defaults(run=run)
-
-
-def run(args: argparse.Namespace) -> int:
-    """Prints the table, or one format.
-
-    Raises: ConfigError: there is no such format, and no known model of that name.
-    """
-    if args.json:
-        listed = (
-            collect_facts(_find_format(args.name))
-            if args.name
-            else [collect_facts(formats.get(name)) for name in formats.names()]
-        )
-        print(json.dumps(msgspec.to_builtins(listed), ensure_ascii=False, indent=2))
-    elif args.name:
-        print(format_facts(_find_format(args.name)))
-    else:
-        print(format_table(get_terminal_size().columns if sys.stdout.isatty() else None))
-    return 0
-
-
-def _find_format(name: str) -> Format:
-    """Returns the format of this name, or the format of this model; prints to standard error how it was found."""
-    try:
-        return formats.get(name)
-    except ConfigError:
-        detected = detect_format(name)
-        if detected.by == "nothing":
-            raise
-    print(f"dragoman: format {detected.format.name}: {detected.why}", file=sys.stderr)
-    return detected.format
-
-
-def collect_facts(format: Format) -> Facts:
+def collect_facts(format: Format, origin: str = BUILT_IN) -> Facts:
     """Returns the properties of a format; those that can be tested are, by writing calls and reading them."""
     call = format.constrain((TOOL,), ToolChoice("required"))
     return Facts(
@@ -146,27 +74,30 @@ def collect_facts(format: Format) -> Facts:
         _ids(format),
         format.arguments,
         call is not None,
-        format_coverage().get(format.name),
+        format_coverage().get(format.name) if origin == BUILT_IN else None,
         format.write_calls(CALLS[:1]),
         format.write_calls(CALLS),
         format.write_result(ToolResult(format.numbered(CALLS[0], 0).id, SUNNY), TOOL.name),
+        origin,
     )
 
 
-def format_table(width: int | None = None) -> str:
+def format_table(width: int | None = None, added: Sequence[KnownFormat] = ()) -> str:
     """Returns the table of all formats.
 
     Args:
         width: columns of the terminal, for which the table is shortened; None: complete.
+        added: formats that are not built in.
     """
     rows = [("FORMAT", "ARGUMENTS", "IDS", "GRAMMAR", "CASES", "SUITE", "REASONING", "WRITTEN BY")]
-    for name in formats.names():
-        known = collect_facts(formats.get(name))
+    built_in = [KnownFormat(each, BUILT_IN) for each in formats.built_in()]
+    for known in (collect_facts(*each) for each in (*built_in, *added)):
         constrained = "yes" if known.constrained else "-"
         reasoning = ", ".join(known.reasoning) or "-"
         reasoning = reasoning if width is None else _short(reasoning, REASONING_CHARS)
         cases, suite = _test_counts(known.proven)
-        rows.append((known.name, known.arguments, known.ids, constrained, cases, suite, reasoning, known.models))
+        models = known.models if known.origin == BUILT_IN else f"{known.models} [{known.origin}]"
+        rows.append((known.name, known.arguments, known.ids, constrained, cases, suite, reasoning, models))
     columns = [[cell.ljust(max(map(len, column))) for cell in column] for column in zip(*rows, strict=True)]
     for title in OPTIONAL_COLUMNS:
         before = sum(len(column[0]) + 2 for column in columns[:-1])
@@ -184,10 +115,11 @@ def _test_counts(proof: FormatCoverage | None) -> tuple[str, str]:
     return str(proof.cases), f"{proof.passed}/{proof.fixtures}" if proof.fixtures else "-"
 
 
-def format_facts(format: Format) -> str:
+def format_facts(format: Format, origin: str = BUILT_IN) -> str:
     """Returns the description of one format, with examples."""
-    known = collect_facts(format)
+    known = collect_facts(format, origin)
     rows = [
+        ("origin", "" if origin == BUILT_IN else origin),
         ("also called", ", ".join(known.aliases)),
         ("written by", known.models),
         ("source", known.source),

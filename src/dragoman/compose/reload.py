@@ -1,0 +1,47 @@
+"""Builds a gateway from changed settings, with the parts of a running gateway whose settings have not changed."""
+
+from dataclasses import replace
+from pathlib import Path
+
+from dragoman.compose import shared_state, upstream_backends, vendor_tools
+from dragoman.compose.costs import price_book
+from dragoman.config import Config
+from dragoman.gateway.gateway import Gateway
+
+
+def rebuild_gateway(
+    config: Config, running: Gateway, running_config: Config, shared_dir: Path | None = None
+) -> Gateway:
+    """Returns a gateway with these settings.
+
+    Upstream servers with equal settings are the same objects, so they keep their connections, circuit breakers and
+    probe results. Hooks, plug-ins, the embedded model, Claude and stored responses are always those of the running
+    gateway: their settings change only with a restart.
+
+    Args:
+        config: The settings.
+        running: The running gateway.
+        running_config: The settings that the running gateway was built from.
+        shared_dir: The private folder of several gateway processes; None: there is one process.
+
+    Raises:
+        ConfigError: An API does not exist, or the variable with a key is not set.
+    """
+    from dragoman.backends.http.backend import HttpBackend
+
+    before, count = running_config.upstreams, len(running_config.upstreams)
+    started = dict(zip(before, running.backends[:count], strict=True))
+    same = {name: started[name] for name in started if config.upstreams.get(name) == before[name]}
+    replies = next((each.reply_store for each in started.values() if isinstance(each, HttpBackend)), None)
+    shared = shared_state(shared_dir) if shared_dir else None
+    servers = upstream_backends(config, probe=True, shared=shared, reuse=same, replies=replies)
+    prices = running.prices if _priced(config) == _priced(running_config) else price_book(config)
+    is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
+    tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
+    backends = [*servers, *running.backends[count:]]
+    return running.successor(backends, config.model_aliases, config.guard, tools, prices)
+
+
+def _priced(config: Config) -> object:
+    """Returns the settings that prices depend on."""
+    return config.prices, config.limits, {name: upstream.url for name, upstream in config.upstreams.items()}
