@@ -33,6 +33,7 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
+from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
@@ -284,6 +285,7 @@ def _serve_until_stopped(
         capture=config.capture,
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
+        records=record_writer(config.records),
     )
 
 

@@ -57,7 +57,7 @@ def locate(url: str) -> Location:
 
         return _sqlite(platformdirs.user_state_path("dragoman", appauthor=False) / FILE_NAME)
     scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+    if separator and scheme in ("sqlite", "sqlite+pysqlite") and rest.startswith("/") and len(rest) > 1:
         return _sqlite(Path(rest[1:]).expanduser())
     if separator and scheme in ("postgresql", "postgres", "postgresql+psycopg") and rest:
         if missing_extras("postgresql"):

@@ -1,6 +1,6 @@
 """Writes records to the database, in a thread, so that no request waits for it.
 
-    writer = RecordWriter(locate(config.url), config)
+    writer = RecordWriter(config)
     writer.add(record)      puts it into a queue; the first one starts the thread
     writer.close()          writes what the queue contains, within `CLOSE_TIMEOUT_S`
 
@@ -19,7 +19,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, Final
 
 from dragoman.records.config import RecordsConfig
-from dragoman.records.database import Location, describe, open_for_writing
+from dragoman.records.database import Location, describe, locate, open_for_writing
 from dragoman.records.record import ExchangeRecord
 
 if TYPE_CHECKING:
@@ -45,22 +45,23 @@ class RecordWriter:
 
     def __init__(
         self,
-        location: Location,
-        config: RecordsConfig = RecordsConfig(),  # noqa: B008 it is immutable
+        config: RecordsConfig,
         now_s: Callable[[], float] = time.time,
         batch_delay_s: float = BATCH_DELAY_S,
     ) -> None:
         """
         Args:
-            location: the database; opened with the first record.
-            config: how long records are kept.
+            config: the database, which is opened with the first record, and how long records are kept.
             now_s: returns the seconds since 1970.
             batch_delay_s: time for which records are collected.
+
+        Raises:
+            ConfigError: the URL is not that of a supported database.
         """
-        self.location: Final = location
         self.dropped = 0
         """Records that could not be written."""
-        self._config, self._now_s, self._batch_delay_s = config, now_s, batch_delay_s
+        self._location = locate(config.url) if config.url else None
+        self._batch_delay_s = batch_delay_s
         self._queue: deque[ExchangeRecord] = deque()
         self._filled = threading.Event()
         """There is work, or the end is near."""
@@ -71,7 +72,7 @@ class RecordWriter:
         self._overflowed = False
         self._dropped_before: int | None = None
         """`dropped` when writing began to fail; None: it does not fail."""
-        self._database = _Database(location, config, now_s)
+        self._database = _Database(config, now_s)
 
     def add(self, record: ExchangeRecord) -> None:
         """Puts a record into the queue, or drops it if the queue is full."""
@@ -97,6 +98,13 @@ class RecordWriter:
             if self._queue:
                 log.warning("%d records were not written to %s", len(self._queue), self.location.display_name)
                 self._drop(len(self._queue))
+
+    @property
+    def location(self) -> Location:
+        """Where the records are written."""
+        if self._location is None:
+            self._location = locate("")  # imports a package, so not before the first record
+        return self._location
 
     def _drop(self, count: int) -> None:
         with self._lock:
@@ -175,8 +183,8 @@ class _Problem:
 class _Database:
     """The database, as the thread of the writer uses it."""
 
-    def __init__(self, location: Location, config: RecordsConfig, now_s: Callable[[], float]) -> None:
-        self._location, self._config, self._now_s = location, config, now_s
+    def __init__(self, config: RecordsConfig, now_s: Callable[[], float]) -> None:
+        self._config, self._now_s = config, now_s
         self._engine: Engine | None = None
         self._retention: Retention | None = None
         self._retention_due_s = 0.0
@@ -235,7 +243,7 @@ class _Database:
 
         engine = self._engine
         if engine is None:
-            engine = self._engine = open_for_writing(self._location)
+            engine = self._engine = open_for_writing(locate(self._config.url))
             self._retention = Retention(engine, self._config.keep_days, self._config.max_bytes, self._now_s)
             self._retention_due_s = time.monotonic()
         batch = Batch()

@@ -125,7 +125,7 @@ def test_sums_of_a_day_are_those_of_all_batches(location: Location, opened: Engi
 
 
 def test_several_writers_create_and_fill_the_same_database(location: Location) -> None:
-    writers = [RecordWriter(location, now_s=lambda: NOW_S, batch_delay_s=0) for _ in range(3)]
+    writers = [RecordWriter(RecordsConfig(url=location.url), lambda: NOW_S, batch_delay_s=0) for _ in range(3)]
     for writer in writers:
         for place in range(200):
             writer.add(record(NOW_S, model=f"m{place % 5}"))
@@ -149,7 +149,7 @@ def test_newer_tables_are_refused(location: Location, caplog: pytest.LogCaptureF
         open_for_writing(location)
     with pytest.raises(ConfigError, match="got 002"):
         open_for_reading(location)
-    writer = RecordWriter(location, batch_delay_s=0)
+    writer = RecordWriter(RecordsConfig(url=location.url), batch_delay_s=0)
     writer.add(record())
     writer.close(60)
     assert writer.dropped == 1
@@ -196,7 +196,7 @@ def test_file_becomes_smaller(tmp_path: Path) -> None:
 
 def test_writer_deletes_old_records(location: Location, opened: Engine) -> None:
     write(opened, [record(NOW_S - 31 * DAY_S)])
-    writer = RecordWriter(location, RecordsConfig(keep_days=30), lambda: NOW_S, batch_delay_s=0)
+    writer = RecordWriter(RecordsConfig(url=location.url, keep_days=30), lambda: NOW_S, batch_delay_s=0)
     writer.add(record())
     until(lambda: count(location, "exchanges") == [1], "only the new exchange")
     writer.close(60)

@@ -7,11 +7,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
+from dragoman.records import database
 from dragoman.records import writer as writer_module
 from dragoman.records.config import RecordsConfig
-from dragoman.records.database import Location, locate
+from dragoman.records.database import Location, locate, open_for_writing
 from dragoman.records.record import ExchangeRecord
 from dragoman.records.writer import RecordWriter
 from support.gateway import until
@@ -33,7 +35,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def writer(location: Location, impatient: None) -> Iterator[RecordWriter]:
-    made = RecordWriter(location, batch_delay_s=0)
+    made = RecordWriter(RecordsConfig(url=location.url), batch_delay_s=0)
     yield made
     made.close(60)
 
@@ -101,7 +103,7 @@ def test_gateway_ends_in_time_while_the_database_is_locked(
     assert location.path is not None
     other = sqlite3.connect(location.path, isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    writer = RecordWriter(location, batch_delay_s=0)
+    writer = RecordWriter(RecordsConfig(url=location.url), batch_delay_s=0)
     writer.add(RECORD)
     writer.close(60)
     assert writer.dropped == 1
@@ -109,21 +111,41 @@ def test_gateway_ends_in_time_while_the_database_is_locked(
     other.close()
 
 
-def test_full_disk_is_reported_and_recovers(
-    writer: RecordWriter, location: Location, caplog: pytest.LogCaptureFixture
+@pytest.mark.parametrize(
+    ("pragma", "reason"),
+    [
+        ("max_page_count = 1", "database or disk is full"),  # clamped to the present size
+        ("query_only = ON", "attempt to write a readonly database"),  # root can write to any file
+    ],
+)
+def test_full_disk_and_read_only_file_are_reported(
+    pragma: str,
+    reason: str,
+    location: Location,
+    impatient: None,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    writer.add(RECORD)
-    until(lambda: stored(location) == 1)
-    engine = writer._database._engine
-    assert engine is not None
-    with engine.begin() as connection:  # until the next connection
-        connection.exec_driver_sql("PRAGMA max_page_count = 1")
-    big = ExchangeRecord(1_790_000_001.0, "ab" * 12, session="x" * 100_000)
-    writer.add(big)
+    open_for_writing(location).dispose()
+    set_up, is_broken = database._set_up, threading.Event()
+
+    def set_up_broken(connection: sqlite3.Connection, other: object) -> None:
+        set_up(connection, other)
+        if is_broken.is_set():
+            connection.execute(f"PRAGMA {pragma}")
+
+    monkeypatch.setattr(database, "_set_up", set_up_broken)
+    monkeypatch.setattr("dragoman.records.writer.open_for_writing", lambda at: database._engine(at))
+    is_broken.set()
+    writer = RecordWriter(RecordsConfig(url=location.url), batch_delay_s=0)
+    writer.add(msgspec.structs.replace(RECORD, session="x" * 100_000))
+    until(lambda: lines(caplog))
+    is_broken.clear()
     until(lambda: len(lines(caplog)) == 2)
-    assert "database or disk is full" in lines(caplog)[0]
+    writer.close(60)
+    assert reason in lines(caplog)[0]
     assert "again; 0 were dropped" in lines(caplog)[1]
-    assert stored(location) == 2
+    assert stored(location) == 1
 
 
 @pytest.mark.parametrize("kind", ["folder in place of the file", "no database"])
@@ -144,24 +166,9 @@ def test_unusable_file_is_reported_once(
     assert ("file is not a database" if kind == "no database" else "Is a directory") in lines(caplog)[0]
 
 
-def test_records_are_not_written_to_a_read_only_file(
-    writer: RecordWriter, location: Location, caplog: pytest.LogCaptureFixture
-) -> None:
-    writer.add(RECORD)
-    until(lambda: stored(location) == 1)
-    engine = writer._database._engine
-    assert engine is not None
-    with engine.begin() as connection:  # root can write to any file
-        connection.exec_driver_sql("PRAGMA query_only = ON")
-    writer.add(RECORD)
-    until(lambda: len(lines(caplog)) == 2)
-    assert "attempt to write a readonly database" in lines(caplog)[0]
-    assert stored(location) == 2
-
-
 def test_no_thread_and_no_file_before_the_first_record(location: Location) -> None:
     before = threading.active_count()
-    writer = RecordWriter(location, RecordsConfig())
+    writer = RecordWriter(RecordsConfig(url=location.url))
     assert threading.active_count() == before
     writer.close()
     assert location.path is not None
@@ -169,7 +176,7 @@ def test_no_thread_and_no_file_before_the_first_record(location: Location) -> No
 
 
 def test_numbers_are_unique_and_follow_the_clock() -> None:
-    database = writer_module._Database(locate("sqlite:////x"), RecordsConfig(), time.time)
-    numbers = [database._next_number(ended_s) for ended_s in (5.0, 5.0, 4.9, 5.1, 100.0, 5.2)]
+    numbered = writer_module._Database(RecordsConfig(), time.time)
+    numbers = [numbered._next_number(ended_s) for ended_s in (5.0, 5.0, 4.9, 5.1, 100.0, 5.2)]
     assert len(set(numbers)) == 6
     assert [number // 1_024_000_000 for number in numbers] == [5, 5, 5, 5, 100, 5]
