@@ -205,6 +205,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     _resolve(config.server)
     if not missing:
         compose.vendor_tools(config)
+        record_writer(config.records)  # checks the URL
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
