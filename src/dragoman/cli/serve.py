@@ -33,6 +33,7 @@ from dragoman.cli.completion import complete_with, model_names
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
+from dragoman.compose.plugin_parts import check_plugins
 from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
@@ -207,6 +208,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
         compose.vendor_tools(config)
         record_writer(config.records)  # checks the URL
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
+        check_plugins(config)
     if args.json:
         print(json.dumps(list(setting_rows(config, origin, everything=args.all)), indent=2))
     else:

@@ -22,6 +22,8 @@ from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
 
+import msgspec
+
 from dragoman.backends.http import retry
 from dragoman.backends.http.client.errors import (
     ConnectError,
@@ -108,8 +110,9 @@ class UpstreamConnection:
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
         self._client = self._new_client()
         shared = shared or SharedState()
-        self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue)
-        self._breaker = shared.breaker(name)
+        settings = msgspec.json.encode(config) if shared.is_shared else b""
+        self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue, settings)
+        self._breaker = shared.breaker(name, settings)
 
     async def start(self) -> None:
         """Opens the pool."""
