@@ -163,6 +163,10 @@ class Gateway:
         """Updates the lists of models that are files of this machine."""
         await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
 
+    def is_alias(self, model: str) -> bool:
+        """Returns whether a model's name is an alias of the settings."""
+        return self._router.is_alias(model)
+
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""
         return [backend.health() for backend in self._backends]

@@ -16,6 +16,7 @@ import logging
 import os
 import random
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
@@ -169,6 +170,7 @@ class UpstreamConnection:
         *,
         is_trial: bool = False,
         on_retry: OnRetry | None = None,
+        on_queued: Callable[[float], None] | None = None,
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -178,6 +180,7 @@ class UpstreamConnection:
             headers: headers of this request alone.
             is_trial: see `stream_post`.
             on_retry: see `stream_post`.
+            on_queued: is called with the seconds that a slot was waited for.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
@@ -185,7 +188,10 @@ class UpstreamConnection:
         """
         breaker, limiter = self._breaker, self._limiter
         breaker.ensure_closed()
+        began_s = time.perf_counter()
         slot = await limiter.begin(False)
+        if on_queued is not None:
+            on_queued(time.perf_counter() - began_s)
         guarded = None
         try:
             once = is_trial or breaker.state != "closed"  # no retries for a server that has failed so often
