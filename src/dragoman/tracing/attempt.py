@@ -38,7 +38,7 @@ from dragoman.wire.response_headers import REQUEST_ID
 
 Attributes = dict[str, AttributeValue]
 _FRAME: Final[frozenset[EventType]] = frozenset((Start, Notice, UsageUpdate, Finish, Failure))
-"""Types of events that are no output of the model."""
+"""Types of events that the model did not write."""
 _CALL: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallIncomplete, ToolCallEnd))
 
 MESSAGE_CHARS: Final = 300
