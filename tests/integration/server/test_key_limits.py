@@ -4,6 +4,7 @@ client ─HTTP→ gateway → scripted backend, whose responses have 100 tokens 
 """
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -16,6 +17,8 @@ import httpx2
 import openai
 import pytest
 
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.compose.limits import usage_limits
 from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
@@ -26,6 +29,8 @@ from dragoman.prices.config import PriceConfig
 from dragoman.prices.price_book import PriceBook
 from dragoman.server.keys.ring import KeyRing
 from dragoman.usage_limits.config import LimitsConfig
+from support.fake_upstream import server as upstream
+from support.fake_upstream import whole
 from support.gateway import shape_of
 from support.scripted_backend import Script, Scripted, eventually, serving
 from support.vendor_tools import body
@@ -325,3 +330,25 @@ async def test_usage_of_keys_without_a_name_has_no_use(tmp_path: Path) -> None:
     async with client(tmp_path, Model()) as it:
         answer = await it.http.get(f"{it.url}/v1/usage")
         assert answer.status_code == 401
+
+
+async def test_untranslated_requests_count_and_replace_headers_of_the_upstream(tmp_path: Path) -> None:
+    embedded = {"object": "list", "data": [], "model": "own", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    answer = whole(200, json.dumps(embedded), x_ratelimit_limit_requests="9999", x_ratelimit_limit_project_tokens="5")
+    keys = KeyRing({"alice": KeyConfig(secret=SECRET, requests_per_minute=1, budget_usd_per_day=1.0)})
+    limits = usage_limits(Config(limits=LimitsConfig(path=str(tmp_path / "usage.sqlite"))), None)
+    async with upstream(answer) as far:
+        backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", models=("own",)), {})
+        gateway = Gateway([backend], prices=PRICES)
+        async with serving(gateway, keys=keys, limits=limits) as (_, url), httpx2.AsyncClient() as http:
+            it = Client(url, http)
+            content = {"model": "own", "input": "words"}
+            first, second = [
+                await http.post(f"{url}/v1/embeddings", json=content, headers=it.headers) for _ in range(2)
+            ]
+            used = await it.usage()
+    assert (first.status_code, second.status_code) == (200, 429)
+    limit_headers = {name: value for name, value in first.headers.items() if "ratelimit-limit" in name}
+    assert limit_headers == {"x-ratelimit-limit-requests": "1"}
+    assert used["usage"]["day"]["input_tokens"] == 7
+    assert used["usage"]["day"]["cost_usd"] == pytest.approx(7 * 100.0 / 1e6)

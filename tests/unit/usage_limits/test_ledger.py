@@ -12,6 +12,7 @@ import pytest
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
 from dragoman.usage_limits.budgets import NANO, KeyBudget, Reserved, Spent, nano_usd, reset_time
 from dragoman.usage_limits.ledger import Ledger
+from dragoman.usage_limits.reading import read_usage
 
 DAY = KeyBudget(is_money=True, is_month=False, limit=NANO)
 MONTH_TOKENS = KeyBudget(is_money=False, is_month=True, limit=1_000)
@@ -145,12 +146,24 @@ async def test_locked_file_is_an_error_and_use_is_written_later(
         assert (usage.day, usage.running) == (Spent(1, 2, 0, 3, 4), Reserved())
 
 
+async def test_use_is_read_while_a_gateway_runs(tmp_path: Path) -> None:
+    assert read_usage(tmp_path / "absent.sqlite", NOON) == {}
+    with ledgers(tmp_path) as [ledger]:
+        ledger.settle("alice", 0, Spent(1, 2, 3, 4, 5))
+        await ledger.usage("alice")
+        path = ledger._file.path
+        assert read_usage(path, NOON) == {"alice": (Spent(1, 2, 3, 4, 5), Spent(1, 2, 3, 4, 5))}
+        assert read_usage(path, NOON + 86_400) == {"alice": (Spent(), Spent(1, 2, 3, 4, 5))}
+
+
 @pytest.mark.parametrize("content", [b"not a database, but text that is long enough for a header" * 40])
 def test_file_that_is_no_database_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "usage.sqlite"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* at limits.path"):
         Ledger(path)
+    with pytest.raises(ConfigError, match=r"expected the SQLite file of the gateway, got .* at limits.path"):
+        read_usage(path, NOON)
 
 
 def test_file_of_a_newer_version_is_kept(tmp_path: Path) -> None:
