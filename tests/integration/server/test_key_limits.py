@@ -254,6 +254,18 @@ async def test_response_that_the_client_leaves_is_counted_by_estimate(tmp_path: 
     assert used["cost_usd"] > 0
 
 
+async def test_prompt_of_a_complete_response_that_the_client_leaves_counts(tmp_path: Path) -> None:
+    model = Model(waits=True)
+    async with client(tmp_path, model, budget_tokens_per_day=100_000) as it:
+        task = asyncio.create_task(it.ask())
+        await eventually(lambda: model.running == 1)
+        task.cancel()
+        await eventually(lambda: model.running == 0)
+        while not (used := (await it.usage())["usage"]["day"])["requests"]:
+            pass
+    assert used["input_tokens"] > 0
+
+
 async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
     async def fails(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
         raise openai_down()
