@@ -210,7 +210,7 @@ async def test_parallel_requests_never_exceed_a_budget_by_more_than_one_response
     assert budget_usd <= spent_usd <= budget_usd + COST_USD
     error = last.json()["error"]
     assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
-    assert "0.5 US dollars of a day, is used up; it is renewed at 20" in error["message"]
+    assert "(0.5 US dollars per day) is used up; it is renewed at 20" in error["message"]
     assert last.headers["x-should-retry"] == "false"
     assert 0 < int(last.headers["retry-after"]) <= 86_400
     assert used["left"]["budget_usd_per_day"]["remaining"] == 0
