@@ -17,7 +17,8 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from bench.report import records
-from bench.server import UNBUFFERED, ScriptedBackend, small_body
+from bench.samples import small_body
+from bench.server import UNBUFFERED, ScriptedBackend
 from dragoman import dialects
 from dragoman.config.server import ServerConfig
 from dragoman.gateway.gateway import Gateway
