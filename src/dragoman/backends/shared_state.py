@@ -15,6 +15,7 @@ from typing import Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http.circuit_breaker import CircuitBreaker
+from dragoman.backends.quota import QuotaTimes, SharedQuotaTimes
 
 _SEATS: Final = "seats"
 _PROBE_POLL_S: Final = 0.1
@@ -40,6 +41,14 @@ class SharedState:
         from dragoman.backends.shared_breaker import SharedBreakerState
 
         return CircuitBreaker(name, state=SharedBreakerState(self._dir / f"breaker-{shared_files.file_name(name)}"))
+
+    def quota_times(self, name: str) -> QuotaTimes:
+        """Returns the times until which models of the server with this name have reached a limit."""
+        if self._dir is None:
+            return QuotaTimes()
+        from dragoman import shared_files
+
+        return SharedQuotaTimes(self._dir / f"quota-{shared_files.file_name(name)}")
 
     def limiter(self, name: str, max_concurrency: int, max_queue: int) -> ConcurrencyLimiter:
         """Returns the concurrency slots of the server with this name; 0: unlimited."""
