@@ -1,11 +1,16 @@
 """Validates spans against the semantic conventions of OpenTelemetry.
 
 `check_names` needs only the package `opentelemetry-semantic-conventions`: names, and the values of enumerations.
-`Model` reads the conventions' own YAML, which no package contains, from a checkout of
-https://github.com/open-telemetry/semantic-conventions at the version of the spans: types, requirement levels, kinds.
+`Model` reads the conventions' own YAML, which no package contains: types, requirement levels, kinds of spans. It needs
+a checkout of https://github.com/open-telemetry/semantic-conventions at v1.41.1, in the folder that the variable
+`SEMANTIC_CONVENTIONS` names; without it, only names are checked:
+
+    git clone --depth 1 --branch v1.41.1 https://github.com/open-telemetry/semantic-conventions .cache/semconv
+    SEMANTIC_CONVENTIONS=.cache/semconv .venv/bin/python -m pytest tests/integration/tracing
 """
 
 import importlib
+import os
 import pkgutil
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -19,6 +24,12 @@ import opentelemetry.semconv.attributes as stable
 import yaml
 
 OWN = "dragoman."
+GROUPS = {
+    "chat": "span.gen_ai.inference.client",
+    "embeddings": "span.gen_ai.embeddings.client",
+    "execute_tool": "span.gen_ai.execute_tool.internal",
+}
+"""Groups of the model by operation."""
 TYPES: Mapping[str, Any] = {"string": str, "int": int, "double": float, "boolean": bool}
 
 
@@ -41,6 +52,26 @@ def check_names(attributes: Iterable[str]) -> list[str]:
     """The attributes that the package does not have, without Dragoman's own."""
     names, _ = _package()
     return [name for name in attributes if not name.startswith(OWN) and name not in names]
+
+
+def problems_of(kind: str, attributes: Mapping[str, Any]) -> list[str]:
+    """What is wrong with a span, as far as the conventions that are present tell.
+
+    Args:
+        kind: The kind of the span: `server`, `client` or `internal`.
+        attributes: Its attributes.
+    """
+    unknown = [f"{name} is unknown" for name in check_names(attributes)]
+    operation = attributes.get("gen_ai.operation.name", "")
+    group = "span.http.server" if kind == "server" else GROUPS.get(operation, GROUPS["chat"] if operation else "")
+    model = _model()
+    return unknown if model is None or not group else [*unknown, *model.problems(group, kind, attributes)]
+
+
+@cache
+def _model() -> "Model | None":
+    checkout = os.environ.get("SEMANTIC_CONVENTIONS")
+    return Model(Path(checkout)) if checkout else None
 
 
 def values_of(enumeration: str) -> frozenset[str]:

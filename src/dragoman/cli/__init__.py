@@ -19,23 +19,8 @@ from dragoman.core.errors import DragomanError, nearest
 from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
-    *(
-        "init",
-        "serve",
-        "run",
-        "chat",
-        "ask",
-        "doctor",
-        "probe",
-        "models",
-        "keys",
-        "pull",
-        "parse",
-        "formats",
-        "tokens",
-        "route",
-    ),
-    *("replay", "bundle", "mcp", "completion", "help", "version"),
+    *("init", "serve", "run", "chat", "ask", "doctor", "probe", "models", "keys", "pull", "parse", "formats", "tokens"),
+    *("route", "report", "log", "replay", "bundle", "mcp", "completion", "help", "version"),
 )
 """Order of the commands in the help; others follow."""
 _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add")

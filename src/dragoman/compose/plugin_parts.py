@@ -22,6 +22,15 @@ def plugin_backends(config: settings.Config) -> list[Backend]:
     return [build_plugin_backend(name, table, os.environ) for name, table in config.backends.items()]
 
 
+def check_plugins(config: settings.Config) -> None:
+    """Builds the backends and hooks that the settings name, as a start would.
+
+    Raises: ConfigError: one of them is not installed, or cannot be built.
+    """
+    plugin_backends(config)
+    gateway_type(config.hooks)
+
+
 def gateway_type(config: HooksConfig) -> Callable[..., Gateway]:
     """Returns what builds a gateway: one that calls the enabled hooks, or `Gateway` itself if there are none.
 

@@ -3,9 +3,10 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dragoman.compose import shared_state, upstream_backends, vendor_tools
+from dragoman.compose import routes, shared_state, upstream_backends, vendor_tools
 from dragoman.compose.costs import price_book
 from dragoman.config import Config
+from dragoman.config.own_formats import with_formats
 from dragoman.gateway.gateway import Gateway
 
 
@@ -31,7 +32,12 @@ def rebuild_gateway(
 
     before, count = running_config.upstreams, len(running_config.upstreams)
     started = dict(zip(before, running.backends[:count], strict=True))
-    same = {name: started[name] for name in started if config.upstreams.get(name) == before[name]}
+    old, new = running_config.formats, config.formats
+    same = {
+        name: started[name]
+        for name, server in config.upstreams.items()
+        if name in started and with_formats(server, new) == with_formats(before[name], old)
+    }
     replies = next((each.reply_store for each in started.values() if isinstance(each, HttpBackend)), None)
     shared = shared_state(shared_dir) if shared_dir else None
     servers = upstream_backends(config, probe=True, shared=shared, reuse=same, replies=replies)
@@ -39,7 +45,7 @@ def rebuild_gateway(
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
     tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
     backends = [*servers, *running.backends[count:]]
-    return running.successor(backends, config.model_aliases, config.guard, tools, prices)
+    return running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
 
 
 def _priced(config: Config) -> object:

@@ -163,7 +163,8 @@ def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, s
         meaning = hints[field.name].__metadata__[0].description
         origin = hints[field.name].__origin__
         kind = getattr(get_args(origin)[0] if isinstance(origin, UnionType) else origin, "__name__", "")
-        yield f"{section}.{field.name}", kind, field.default, meaning
+        default = {} if field.default_factory is dict else field.default
+        yield f"{section}.{field.name}", kind, default, meaning
 
 
 def _read(path: Path | None) -> dict[str, Any]:

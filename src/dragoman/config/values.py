@@ -10,6 +10,8 @@ from dragoman.redaction.arguments import has_secret_argument, has_secret_url
 
 SECRET = ("server.api_keys", "response_store.seal_key")
 """Settings whose values are never shown."""
+_SECRET_NAME = re.compile(r"key|token|secret|passw|credential|auth|header|cookie", re.IGNORECASE)
+"""Names of settings of other packages whose values are not shown."""
 
 
 def is_secret_setting(key: str, value: object) -> bool:
@@ -25,6 +27,8 @@ def is_secret_setting(key: str, value: object) -> bool:
     name = rest.rpartition(".")[2]
     if key in SECRET or name == "api_key" or (section, name) == ("mcp", "headers"):
         return True
+    if section == "backends" or key == "hooks.settings":
+        return _has_secret_name(name, value)
     if section == "keys" and name in ("secret", "sha256", "previous"):
         return True
     if (section, name) == ("mcp", "command"):
@@ -33,6 +37,15 @@ def is_secret_setting(key: str, value: object) -> bool:
     if not isinstance(value, str):
         return False
     return has_secret_url(value) or ((section, name) == ("mcp", "url") and "?" in value)
+
+
+def _has_secret_name(name: str, value: object) -> bool:
+    """Returns whether a setting of another package, or one within it, has the name of a secret."""
+    if isinstance(value, dict):
+        return any(_has_secret_name(str(key), each) for key, each in value.items())
+    if isinstance(value, list | tuple) and any(isinstance(each, dict) for each in value):
+        return any(_has_secret_name(name, each) for each in value)
+    return bool(_SECRET_NAME.search(name)) or (isinstance(value, str) and has_secret_url(value))
 
 
 def toml(value: object) -> str:

@@ -7,7 +7,7 @@
     │   ├── UnsupportedError            valid, but not supported by any backend here    400
     │   ├── ContextOverflowError        prompt and response exceed the context window   400
     │   ├── AuthError                   missing or unknown API key                      401
-    │   ├── ForbiddenError              a Host or origin that is not allowed            403
+    │   ├── ForbiddenError              a Host, origin or key that is not allowed       403
     │   ├── NotFoundError               no such path                                    404
     │   ├── MethodNotAllowedError       the path requires another HTTP method           405
     │   ├── WebSocketUnsupportedError   another protocol was requested                  426
@@ -93,13 +93,13 @@ class ContextOverflowError(ClientError):
 
 
 class AuthError(ClientError):
-    """The API key is missing or wrong: send one of the configured keys."""
+    """The API key is missing, wrong, expired or revoked: send one of the configured keys."""
 
     status_hint = 401
 
 
 class ForbiddenError(ClientError):
-    """The request came with a Host or from an origin that is not allowed."""
+    """The request came with a Host, from an origin or with an API key that is not allowed here."""
 
     status_hint = 403
 

@@ -30,6 +30,7 @@ MIN_CHARS: Final = 2
 """Minimum length of a marker without white space around it; a shorter one occurs in ordinary text."""
 _NAME: Final = re.compile(r"[A-Za-z0-9][\w.-]{0,63}", re.ASCII)
 _SOURCE: Final = "the settings"
+_FAMILIES: Final = "those that name it as `call_format`"
 
 
 def tag_format(name: str, config: TagFormatConfig, where: str) -> Format:
@@ -51,7 +52,7 @@ def tag_format(name: str, config: TagFormatConfig, where: str) -> Format:
     if not config.name_end:
         return json_calls_format(
             name=name,
-            model_families=_SOURCE,
+            model_families=_FAMILIES,
             source=_SOURCE,
             blocks={opened.strip(): closed.strip()},
             keys=JsonCallKeys(name=(config.name_key,), arguments=(config.arguments_key,), late_id=False),
@@ -71,7 +72,7 @@ def tag_format(name: str, config: TagFormatConfig, where: str) -> Format:
     closers = (end,) if end else ()
     return json_format(
         name=name,
-        model_families=_SOURCE,
+        model_families=_FAMILIES,
         source=_SOURCE,
         read=Markup(calls={start: NameThenJson(read_head, closers).read}, reasoning_tags=reasoning, closers=closers),
         call_wrapper=lambda tool, _: (f"{opened}{tool}{config.name_end}", closed),

@@ -101,7 +101,7 @@ class Passthrough(BaseExchange):
 
         Raises: RequestError: there are several servers, so the request must name a model.
         """
-        owners = {model.owner: model.id for model in reversed(self._gateway.models())}
+        owners = {model.owner: model.id for model in reversed(self._gateway.models(self._record.client))}
         if len(owners) != 1:
             raise RequestError("missing required field 'model', by which the server is chosen", "model")
         return next(iter(owners.values()))

@@ -5,8 +5,9 @@ ended with the next one or with the exchange, as only the exchange knows whether
 """
 
 import time
-from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from typing import Final, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -18,6 +19,7 @@ from dragoman.core.errors import DragomanError, UpstreamError, failure_reason
 from dragoman.core.events import (
     AnyEvent,
     EventOrder,
+    EventType,
     Failure,
     Finish,
     Notice,
@@ -35,9 +37,16 @@ from dragoman.tracing.propagation import trace_headers
 from dragoman.wire.response_headers import REQUEST_ID
 
 Attributes = dict[str, AttributeValue]
+_FRAME: Final[frozenset[EventType]] = frozenset((Start, Notice, UsageUpdate, Finish, Failure))
+"""Types of events that the model did not write."""
+_CALL: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallIncomplete, ToolCallEnd))
 
-MESSAGE_CHARS = 300
-NAME_CHARS = 100
+MESSAGE_CHARS: Final = 300
+NAME_CHARS: Final = 100
+_INT64_MAX: Final = 2**63 - 1
+_FLOAT_MAX: Final = 1e308
+MAX_ITEMS: Final = 48
+"""Maximum number of different warnings, or repairs, of a span."""
 
 
 class Sent(NamedTuple):
@@ -63,7 +72,7 @@ class Sent(NamedTuple):
         attributes: Attributes = {
             conv.OPERATION: self.operation,
             conv.PROVIDER: facts.provider or self.upstream,
-            conv.REQUEST_MODEL: self.model[:NAME_CHARS],
+            conv.REQUEST_MODEL: name_text(self.model),
             conv.UPSTREAM: self.upstream,
             conv.ATTEMPT: number,
         }
@@ -82,18 +91,18 @@ def request_attributes(request: Request, session: str) -> Attributes:
     """
     sampling = request.sampling
     values: dict[str, AttributeValue | None] = {
-        conv.REQUEST_MAX_TOKENS: request.max_tokens,
+        conv.REQUEST_MAX_TOKENS: _int64(request.max_tokens),
         conv.REQUEST_TEMPERATURE: _float(sampling.temperature),
         conv.REQUEST_TOP_P: _float(sampling.top_p),
-        conv.REQUEST_TOP_K: sampling.top_k,
-        conv.REQUEST_SEED: sampling.seed,
+        conv.REQUEST_TOP_K: _float(sampling.top_k),
+        conv.REQUEST_SEED: _int64(sampling.seed),
         conv.REQUEST_PRESENCE_PENALTY: _float(sampling.presence_penalty),
         conv.REQUEST_FREQUENCY_PENALTY: _float(sampling.frequency_penalty),
         conv.REQUEST_STREAM: request.stream or None,
-        conv.REQUEST_CHOICES: request.choices if request.choices != 1 else None,
+        conv.REQUEST_CHOICES: _int64(request.choices) if request.choices != 1 else None,
         conv.OUTPUT_TYPE: "json" if request.response_schema else None,
         conv.TOOLS: len(request.tools) or None,
-        conv.CONVERSATION_ID: session[:NAME_CHARS] or None,
+        conv.CONVERSATION_ID: name_text(session) or None,
     }
     return {name: value for name, value in values.items() if value is not None}
 
@@ -117,7 +126,7 @@ class AttemptSpan:
 
     def _begin(self, number: int) -> None:
         sent = self._sent
-        self._name = f"{sent.operation} {sent.model[:NAME_CHARS]}"
+        self._name = f"{sent.operation} {name_text(sent.model)}"
         self.span: Span = self._tracer.start_span(self._name, self._parent, SpanKind.CLIENT, sent.attributes(number))
         self._began_s = time.perf_counter()
         self._ended_ns = 0
@@ -158,15 +167,16 @@ class AttemptSpan:
 
     def observe(self, batch: Sequence[AnyEvent]) -> None:
         """Records events of the response."""
-        if len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
-            self._mark_first()
+        if self._first_s and len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
             return
         for event in batch:
             kind = type(event)
-            if kind is Start or kind is Notice or kind is UsageUpdate or kind is Finish or kind is Failure:
+            if kind in _FRAME:
                 self._observe_frame(event)
-            else:
+                continue
+            if not self._first_s:
                 self._mark_first()
+            if kind in _CALL:
                 self._observe_call(event)
 
     def _observe_frame(self, event: AnyEvent) -> None:
@@ -197,10 +207,9 @@ class AttemptSpan:
                 pass
 
     def _mark_first(self) -> None:
-        if not self._first_s:
-            self._first_s = time.perf_counter() - self._began_s
-            if self._phases is not None:
-                self._phases.on_output()
+        self._first_s = time.perf_counter() - self._began_s
+        if self._phases is not None:
+            self._phases.on_output()
 
     def stop(self, error: BaseException | None, *, complete: bool = True) -> None:
         """The attempt is over; only the first call counts.
@@ -237,7 +246,7 @@ class AttemptSpan:
         if mode := self._sent.facts.tool_mode:
             attributes[conv.TOOL_MODE] = mode
         if self._model:
-            attributes[conv.RESPONSE_MODEL] = self._model[:NAME_CHARS]
+            attributes[conv.RESPONSE_MODEL] = name_text(self._model)
         if self._finish:
             attributes[conv.RESPONSE_FINISH_REASONS] = [self._finish]
         if self._first_s and self._streams:
@@ -247,21 +256,26 @@ class AttemptSpan:
         if self._order.calls:
             attributes[conv.TOOL_CALLS] = self._order.calls
         if self._repairs:
-            attributes[conv.REPAIRS] = self._repairs
+            attributes[conv.REPAIRS] = distinct(self._repairs)
         if self._warnings:
-            attributes[conv.WARNINGS] = self._warnings
-        return attributes | (usage_attributes(self.usage) if self.usage is not None else {})
+            attributes[conv.WARNINGS] = distinct(self._warnings)
+        if self.usage is not None:
+            attributes |= usage_attributes(self.usage)
+            if self._sent.operation == "embeddings":
+                del attributes[conv.USAGE_OUTPUT]
+        return attributes
 
 
 def usage_attributes(usage: Usage) -> Attributes:
     """Returns the attributes about tokens; those of parts of them only if there are any."""
-    attributes: Attributes = {conv.USAGE_INPUT: usage.input_tokens, conv.USAGE_OUTPUT: usage.output_tokens}
-    if usage.cached_input_tokens:
-        attributes[conv.USAGE_CACHE_READ] = usage.cached_input_tokens
-    if usage.cache_write_tokens:
-        attributes[conv.USAGE_CACHE_WRITE] = usage.cache_write_tokens
-    if usage.reasoning_tokens:
-        attributes[conv.USAGE_REASONING] = usage.reasoning_tokens
+    parts = {
+        conv.USAGE_CACHE_READ: usage.cached_input_tokens,
+        conv.USAGE_CACHE_WRITE: usage.cache_write_tokens,
+        conv.USAGE_REASONING: usage.reasoning_tokens,
+    }
+    counts = {conv.USAGE_INPUT: usage.input_tokens, conv.USAGE_OUTPUT: usage.output_tokens}
+    counts |= {name: count for name, count in parts.items() if count}
+    attributes: Attributes = {name: _int64(count) for name, count in counts.items()}
     if usage.cost_usd is not None:
         attributes[conv.COST] = usage.cost_usd
     return attributes
@@ -278,6 +292,22 @@ def set_error(span: Span, error: BaseException) -> None:
     span.set_status(Status(StatusCode.ERROR, reason[:MESSAGE_CHARS]))
 
 
+def name_text(name: str) -> str:
+    """Returns the name for a span, shortened; without surrogates, for which the exporter would drop all its spans."""
+    short = name[:NAME_CHARS]
+    return short if short.isascii() else short.encode("utf-8", "replace").decode()
+
+
+def distinct(items: Iterable[str]) -> list[str]:
+    """Returns each of these once, at most `MAX_ITEMS`."""
+    return list(islice(dict.fromkeys(items), MAX_ITEMS))
+
+
+def _int64(number: int | None) -> int | None:
+    """Returns the number, limited to what the exporter can encode."""
+    return None if number is None else max(-_INT64_MAX, min(number, _INT64_MAX))
+
+
 def _float(value: float | None) -> float | None:
-    """Returns the value as a float: clients may send integers, and an attribute has one type."""
-    return None if value is None else float(value)
+    """Returns the value as a float: clients may send integers, also huge ones, and an attribute has one type."""
+    return None if value is None else float(max(-_FLOAT_MAX, min(value, _FLOAT_MAX)))

@@ -21,7 +21,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import Request, Usage
 from dragoman.tracing import conventions as conv
-from dragoman.tracing.attempt import NAME_CHARS, AttemptSpan, Sent, request_attributes, set_error
+from dragoman.tracing.attempt import AttemptSpan, Sent, name_text, request_attributes, set_error
 from dragoman.tracing.propagation import parent_context, trace_headers
 
 T = TypeVar("T")
@@ -160,11 +160,11 @@ class ExchangeTrace:
         """Runs a tool; see `ExchangeSpans`."""
         attributes: dict[str, AttributeValue] = {
             conv.OPERATION: "execute_tool",
-            conv.TOOL_NAME: name[:NAME_CHARS],
-            conv.TOOL_CALL_ID: call_id[:NAME_CHARS],
+            conv.TOOL_NAME: name_text(name),
+            conv.TOOL_CALL_ID: name_text(call_id),
             conv.TOOL_TYPE: "extension",
         }
-        title = f"execute_tool {name[:NAME_CHARS]}"
+        title = f"execute_tool {name_text(name)}"
         span = self._tracer.start_span(title, self._context, SpanKind.INTERNAL, attributes)
         try:
             result = await run()

@@ -10,6 +10,7 @@ openai-python and anthropic-sdk-python, `_should_retry`), 2026-11.
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 from urllib.parse import quote
 
@@ -26,8 +27,11 @@ _MAX_LIMIT_HEADERS: Final = 32
 """Maximum rate-limit headers; OpenAI has six, Anthropic eighteen."""
 
 
+@lru_cache(maxsize=256)
 def attempt_headers(upstream: str, model: str, attempts: int) -> dict[str, str]:
-    """Returns the headers about the upstream server that answers; other than printable ASCII is percent-encoded.
+    """Returns the headers about the upstream server that answers; the dictionary must not be changed.
+
+    Other characters than printable ASCII are percent-encoded.
 
     Args:
         upstream: The server's name in the settings.

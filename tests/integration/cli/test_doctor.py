@@ -4,7 +4,6 @@ import asyncio
 import json
 import os
 import re
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator, Mapping
@@ -35,6 +34,7 @@ from support.base_environment import dragoman
 from support.fake_upstream import server, whole
 from support.gateway import CHAT, environment, run, running
 from support.llama_server_program import llama_server_program
+from support.ports import free_port
 from support.scripted_backend import Scripted, Served, in_thread, plain, served
 
 Told = Mapping[str, Mapping[str, Any]]
@@ -43,16 +43,9 @@ MODEL_LIST = whole(200, json.dumps({"object": "list", "data": ROWS}))
 ALL_WORKS = "Everything that these settings use works."
 
 
-def free_port() -> str:
-    """Returns a port on which no process listens."""
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
-
-
 def doctor(home: Path, *args: str, **settings: str) -> tuple[int, Told]:
     """Runs `dragoman doctor --json`; returns its exit status and the findings by name."""
-    done = run(home, "doctor", "--json", *args, **{"DRAGOMAN_SERVER_PORT": free_port(), **settings})
+    done = run(home, "doctor", "--json", *args, **{"DRAGOMAN_SERVER_PORT": str(free_port()), **settings})
     told: list[dict[str, Any]] = json.loads(done.stdout)
     assert not done.stderr
     return done.returncode, {finding["what"]: finding for finding in told}
@@ -211,7 +204,7 @@ def test_invalid_settings_are_reported(tmp_path: Path) -> None:
 
 
 def test_doctor_text_output_fits_screen(tmp_path: Path) -> None:
-    done = run(tmp_path, "doctor", "--claude-cli", DRAGOMAN_SERVER_PORT=free_port())
+    done = run(tmp_path, "doctor", "--claude-cli", DRAGOMAN_SERVER_PORT=str(free_port()))
     assert done.returncode == 1
     lines = done.stdout.splitlines()
     assert lines[0].split()[:2] == ["dragoman", "ok"]
@@ -343,7 +336,7 @@ async def test_non_http_server_on_gateway_port_is_reported(tmp_path: Path) -> No
 
 
 def test_stopped_gateway_is_reported_with_free_port(tmp_path: Path) -> None:
-    port = free_port()
+    port = str(free_port())
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT=port)
     assert status == 0
     assert told["gateway"] == {
@@ -440,7 +433,7 @@ def test_unconfigured_local_server_is_reported(tmp_path: Path) -> None:
     with in_thread(plain) as url:
         port = url.rpartition(":")[2]
         command = [sys.executable, "-c", script, port, "doctor", "--json"]
-        env = {**environment(tmp_path), "DRAGOMAN_SERVER_PORT": free_port()}
+        env = {**environment(tmp_path), "DRAGOMAN_SERVER_PORT": str(free_port())}
         done = subprocess.run(command, env=env, cwd=tmp_path, capture_output=True, text=True, timeout=60)
         named = subprocess.run([*command, "--upstream", url], env=env, capture_output=True, text=True, timeout=60)
     (near,) = (finding for finding in json.loads(done.stdout) if finding["what"] == "nearby")

@@ -2,7 +2,6 @@
 
 import json
 import os
-import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from dragoman.core.messages import ToolCall
 from support.base_environment import dragoman
 from support.gateway import MODEL, SMALL, Gateway, command, environment, run, running
 from support.gguf_files import WHOLE, gguf, number, text
+from support.ports import free_port
 
 TEMPLATE = "{% for m in messages %}[INST]{{ m.content }}[/INST][TOOL_CALLS]{% endfor %}"
 FILE = gguf(WHOLE | {"general.license": text("mit"), "general.file_type": number("u32", 15)})
@@ -33,12 +33,6 @@ PROJECTOR = gguf(
         "clip.has_vision_encoder": number("bool", True),
     }
 )
-
-
-def free_port() -> str:
-    with socket.socket() as found:
-        found.bind(("127.0.0.1", 0))
-        return str(found.getsockname()[1])
 
 
 @pytest.fixture
@@ -66,7 +60,7 @@ def variables(home: Path, **more: str) -> dict[str, str]:
     return {
         "DRAGOMAN_HOME": str(home / "dragoman"),
         "DRAGOMAN_EMBEDDED_FOLDERS": str(home / "own"),
-        "DRAGOMAN_SERVER_PORT": free_port(),
+        "DRAGOMAN_SERVER_PORT": str(free_port()),
         **more,
     }
 
@@ -308,7 +302,7 @@ def test_ps_stop_and_rm_use_the_running_gateway(gateway: Gateway, tmp_path: Path
 
 @pytest.mark.parametrize("args", [("ps",), ("stop", "m"), ("list", "--gateway")])
 def test_missing_gateway_is_reported(args: tuple[str, ...], home: Path) -> None:
-    url = f"http://127.0.0.1:{free_port()}"
+    url = f"http://127.0.0.1:{free_port()!s}"
     status, _, err = models(home, *args, *((url,) if args[-1] == "--gateway" else ()))
     assert status == 1
     assert "no gateway answers at http://127.0.0.1:" in err

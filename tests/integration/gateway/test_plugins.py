@@ -14,11 +14,20 @@ import pytest
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.core.errors import ConfigError
+from dragoman.core.events import TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.messages import Request, ToolCall, ToolResult, part_text
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.hooks.hook import Hook
+from dragoman.gateway.hooks.hook_runner import HookRunner
+from dragoman.gateway.hooks.hooked_gateway import HookedGateway
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import ToolRunResult, VendorToolCall
+from support import vendor_tools
 from support.fake_upstream import Server, server
 from support.http_client import http_client
 from support.plugin_package import installed_at, write_package
-from support.scripted_backend import serving
+from support.scripted_backend import Scripted, serving
 from support.text_upstream import ASKED, FRONTS, Answer, ask, writes
 
 FORMAT = """
@@ -440,3 +449,29 @@ async def test_broken_settings_of_plugins_are_one_line(site: Path, name: str) ->
         build(site, toml)
     assert message in str(raised.value)
     assert "\n" not in str(raised.value)
+
+
+class NeverRuns(ToolExecutor):
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        raise AssertionError("a vetoed call was run")
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_call_that_gateway_would_run_needs_permission(stream: bool) -> None:
+    asked: list[Request] = []
+    call = [ToolCallStart(0, "c1", "web_search"), ToolCallDelta(0, '{"query": "x"}'), ToolCallEnd(0)]
+    script = vendor_tools.scripted(call, [TextDelta("I may not search.")], asked=asked)
+
+    def veto(call: ToolCall, request: Request) -> str:
+        return f"{call.name} is off" if request.model == "m" else ""
+
+    hooks = HookRunner([Hook("audit", {"on_tool_call": veto})], 5, fail_closed=True)
+    gateway = HookedGateway(hooks, [Scripted(script)], vendor_tools=VendorToolRunner({"web_search": NeverRuns()}))
+    async with serving(gateway) as (_, url), http_client(url) as http:
+        fields = vendor_tools.ONLY["anthropic_messages"]
+        blocks, _ = await vendor_tools.messages(http, stream, **fields)
+    assert blocks[-1]["text"] == "I may not search."
+    (result,) = asked[1].messages[-1].parts
+    assert isinstance(result, ToolResult)
+    assert result.is_error
+    assert part_text(result.parts[0]).startswith("The call of web_search was refused and not run: web_search is off.")

@@ -7,6 +7,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from typing import Any, Final
 
 import pytest
+from opentelemetry.exporter.otlp.proto.common.trace_encoder import encode_spans
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
@@ -25,7 +26,7 @@ from support.gateway import CHAT, MESSAGES
 from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scripted_backend import Scripted, body, eventually, plain, serving
-from support.semantic_conventions import check_names
+from support.semantic_conventions import problems_of
 
 TRACE_ID: Final = "4bf92f3577b34da6a3ce929d0e0e4736"
 TRACE: Final = {"traceparent": f"00-{TRACE_ID}-00f067aa0ba902b7-01", "tracestate": "vendor=value"}
@@ -47,7 +48,8 @@ class Recorded:
     def spans(self) -> list[ReadableSpan]:
         """In the order in which they began."""
         found = sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
-        assert check_names(name for span in found for name in span.attributes or {}) == []
+        for span in found:
+            assert problems_of(span.kind.name.lower(), attributes(span)) == []
         return found
 
     def facts(self) -> list[tuple[str, str, Any]]:
@@ -285,3 +287,33 @@ async def test_error_of_backend_without_status_is_named(recorded: Recorded) -> N
     async with serving(Gateway([Scripted(script)]), tracing=recorded.tracing) as (_, url):
         await ask(url, CHAT, True)
     assert [kind for _, _, kind in recorded.facts()] == ["BackendUnavailableError"] * 2
+
+
+async def test_numbers_beyond_64_bits_are_limited(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
+    """The exporter would log an exception for each number that it cannot encode."""
+    huge = 10**30
+    answer = json.loads(COMPLETION) | {"usage": {"prompt_tokens": huge, "completion_tokens": huge}}
+    async with traced(recorded, whole(200, json.dumps(answer))) as (_, url):
+        await ask(url, CHAT, False, seed=huge, top_k=huge)
+    assert encode_spans(recorded.spans).SerializeToString()
+    assert attributes(recorded.spans[1])["gen_ai.request.seed"] == 2**63 - 1
+    assert [each for each in caplog.records if each.name.startswith("opentelemetry")] == []
+
+
+async def test_text_that_is_no_unicode_is_exported(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
+    async with traced(recorded, whole(200, COMPLETION)) as (_, url), http_client(url) as client:
+        headers = {"user-agent": b"caf\xe9", "x-claude-code-session-id": b"\xff"}
+        await client.post(CHAT, content=b'{"model": "\\ud800", "messages": []}', headers=headers)
+        await client.get("/v1/models/%ff%ed%a0%80?%ff=%ff")
+    assert len(recorded.spans) == 2
+    assert encode_spans(recorded.spans).SerializeToString()
+    assert [each for each in caplog.records if each.name.startswith("opentelemetry")] == []
+
+
+async def test_span_names_client(recorded: Recorded) -> None:
+    headers = {"user-agent": "claude-cli/2.1.329 (external, cli)", "x-claude-code-session-id": "s1"}
+    async with traced(recorded, whole(200, COMPLETION)) as (_, url):
+        await ask(url, MESSAGES, False, headers)
+    root, attempt = recorded.spans
+    assert attributes(root)["dragoman.agent"] == "claude-code"
+    assert attributes(attempt)["gen_ai.conversation.id"] == "s1"

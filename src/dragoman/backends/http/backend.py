@@ -230,6 +230,7 @@ class HttpBackend(Backend):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
+        context.attempts.tool_mode = "native"
         post = partial(self._post, context, self._dialect.path, headers=self._request_headers(request))
         clean = self._connection.secret_values.clean_error
         return HttpPassthrough(self._dialect, passthrough, request, body, name, context, post, clean)
@@ -336,6 +337,9 @@ class HttpBackend(Backend):
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
+        attempts = context.attempts
+        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)
@@ -367,7 +371,8 @@ class HttpBackend(Backend):
             headers = spans.upstream_headers(headers)
         retry, model = context.attempts.retry, context.attempts.model
         if context.observer is None:
-            return await self._connection.open(path, body, headers, on_retry=retry, model=model)
+            queue = context.attempts.queue
+            return await self._connection.open(path, body, headers, on_retry=retry, on_queued=queue, model=model)
         head: dict[str, str] = {}
         pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry, model=model)
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)

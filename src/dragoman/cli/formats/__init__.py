@@ -141,8 +141,8 @@ def _find(name: str, config: Path | None) -> KnownFormat:
 def _run_new(args: argparse.Namespace) -> int:
     files = write_format(args.target, args.like or DEFAULT_LIKE, package=args.package)
     print(f"wrote {', '.join(str(path) for path in files if path)}")
-    status = _run_test(files.cases, args.config)
-    print(f"\nEdit the markers in {files.module}, then run: dragoman formats test {files.cases}")
+    status = _run_test(files.module, args.config)
+    print(f"\nEdit the markers in {files.module} and {files.cases}, then run: dragoman formats test {files.module}")
     if files.pyproject is not None:
         print(f"To install it: pip install ./{files.pyproject.parent}; then `dragoman formats {args.target}` knows it.")
     elif files.module.parent == Path():

@@ -17,7 +17,7 @@ from dragoman.core.events import AnyEvent, Finish, Start
 from dragoman.core.messages import ToolCall
 from dragoman.parsing.format import Format
 
-MAX_CUTS: Final = 400
+MAX_CUTS: Final = 100
 """Positions at which a text is cut; of a longer text, evenly distributed ones are used."""
 ROUND_TRIPS: Final[Sequence[tuple[str, Sequence[tuple[str, object]]]]] = (
     ("one call", [("get_weather", {"city": "Paris"})]),

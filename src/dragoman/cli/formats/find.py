@@ -79,7 +79,7 @@ def load_module(path: Path) -> Format:
     """
     if not path.is_file():
         raise ConfigError(f"cannot read {path}: there is no such file")
-    spec = importlib.util.spec_from_file_location(f"dragoman_format_{path.stem}", path)
+    spec = importlib.util.spec_from_file_location(f"dragoman_format_{path.stem}", path.resolve())
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
@@ -87,7 +87,7 @@ def load_module(path: Path) -> Format:
     try:
         spec.loader.exec_module(module)
     except (Exception, SystemExit) as error:
-        described = plugins.describe_failure(error, folder=str(path))
+        described = plugins.describe_failure(error, folder=str(path.resolve()))
         raise ConfigError(f"{path} could not be imported: {described}") from error
     format = getattr(module, "FORMAT", None)
     if not isinstance(format, Format):

@@ -6,6 +6,7 @@ until it is complete, whatever the settings are, and a call that stays invalid i
 
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Any
 
 import msgspec
@@ -13,18 +14,21 @@ import msgspec
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Request
+from dragoman.core.messages import Message, Request, ToolCall
 from dragoman.core.stage import EventStage
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.hooks.call_veto import CallVeto
 from dragoman.gateway.hooks.hook_runner import HookRunner
 from dragoman.gateway.response_builder import ResponseBuilder, ResponseJob
 from dragoman.gateway.response_stream import BackendAttempt
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.guard import feedback
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.guard.veto_guard import VetoGuard
 from dragoman.prices.price_book import PriceBook
+from dragoman.vendor_tools.tool import VendorToolCall
 
 
 class HookedGateway(Gateway):
@@ -40,6 +44,7 @@ class HookedGateway(Gateway):
         super().__init__(*args, **more)
         self._hooks = hooks
         if hooks.has("on_tool_call"):
+            self._vendor_tools = replace(self._vendor_tools, veto=self._veto_tool_run)
             self._builder = _VetoBuilder(hooks, self.response_store, self.policy, self.seal, self._vendor_tools)
         if hooks.has("on_error"):
             self.on_error = (hooks.observe_error,)
@@ -51,6 +56,7 @@ class HookedGateway(Gateway):
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
         prices: PriceBook | None,
+        rules: Routes | None,
     ) -> Gateway:
         """Returns a gateway with the same stored responses and hooks; see `Gateway.successor`.
 
@@ -60,8 +66,9 @@ class HookedGateway(Gateway):
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
             prices: Prices of the models; None: no price is known.
+            rules: Rules that select models; None: there are none.
         """
-        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices, rules)
         return HookedGateway(self._hooks, *parts)
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
@@ -98,6 +105,12 @@ class HookedGateway(Gateway):
                         collector.feed(event)
         if collector is not None and collector.error is None:
             self._hooks.observe_response(collector.reply(), request)
+
+    async def _veto_tool_run(self, call: VendorToolCall, request: Request) -> str:
+        """Returns the message to the model if a hook refuses a call that the gateway would run; else ""."""
+        name = call.tool.name
+        reason = await self._hooks.veto(ToolCall(call.id, name, call.arguments), request)
+        return feedback.vetoed_call(name, reason) if reason else ""
 
 
 class _VetoBuilder(ResponseBuilder):

@@ -8,9 +8,9 @@ import asyncio
 import logging
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, NamedTuple, TypeAlias
 
@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import RemoteError, loggable_message
+from dragoman.core.messages import Request
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan
 from dragoman.gateway.vendor_tools.tool_search import BUILT_IN
 from dragoman.vendor_tools.earlier_messages import EarlierMessages
@@ -61,6 +62,8 @@ class ToolRunRecord(NamedTuple):
 
 OnToolRun: TypeAlias = Callable[[ToolRunRecord], None]
 """Called after each run."""
+VetoToolRun: TypeAlias = Callable[[VendorToolCall, Request], Awaitable[str]]
+"""Returns the reason why a call of this request is not run, for the model; "": it is run."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,6 +86,8 @@ class ToolRunSettings:
     """Reported cost of all rounds after which no further round begins; 0: no limit."""
     search_above: int = 0
     """Number of tools above which the model has to find them by a search; 0: never."""
+    veto: VetoToolRun | None = field(default=None, kw_only=True)
+    """Decides about each call before it is run; None: all are run."""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "executors", {**BUILT_IN, **self.executors})
@@ -188,6 +193,8 @@ class CallRunner:
             async with asyncio.timeout_at(ends_at):
                 if (code := await executor.refusal(call, self._earlier)) is not None:
                     return error_result(code)
+                if settings.veto is not None and (reason := await settings.veto(call, self._plan.request)):
+                    return replace(error_result("unavailable"), text=reason)
                 result = await executor.run(call)
         except TimeoutError:
             limit = settings.timeout_s if own_s is None or ends_at == self._deadline else own_s

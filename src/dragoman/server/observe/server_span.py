@@ -16,8 +16,6 @@ if TYPE_CHECKING:
 _METHODS: Final = frozenset(("GET", "HEAD", "POST", "PUT", "DELETE", "CONNECT", "OPTIONS", "TRACE", "PATCH", "QUERY"))
 _OTHER_METHOD: Final = "_OTHER"
 _PORTS: Final = {"http": 80, "https": 443}
-_MAX_WARNINGS: Final = 48
-"""Maximum number of different warnings of a span."""
 _DISCONNECTED: Final = 499
 
 
@@ -89,26 +87,30 @@ def _request_attributes(scope: Scope, route: str, headers: Mapping[str, str], re
 
 def _response_attributes(record: AccessRecord) -> dict[str, Any]:
     from dragoman.tracing import conventions as conv
+    from dragoman.tracing.attempt import distinct, name_text
 
     attributes: dict[str, Any] = {}
     if record.status:
         attributes[conv.HTTP_STATUS] = record.status
     if record.request is not None:
-        attributes[conv.MODEL] = record.request.model[:NAME_LIMIT_CHARS]
+        attributes[conv.MODEL] = name_text(record.request.model)
         attributes[conv.API] = record.request.dialect or "passthrough"
+    client = record.client
+    named = {conv.KEY: client.key, conv.AGENT: client.agent, conv.ROLE: client.role}
+    attributes |= {name: value for name, value in named.items() if value}
     if record.attempts.count:
         attributes[conv.UPSTREAM] = record.attempts.upstream
         attributes[conv.ATTEMPTS] = record.attempts.count
     if record.is_passthrough:
         attributes[conv.PASSTHROUGH] = True
     if record.warnings:
-        attributes[conv.WARNINGS] = list(dict.fromkeys(record.warnings))[:_MAX_WARNINGS]
+        attributes[conv.WARNINGS] = distinct(record.warnings)
     calls: dict[str, int] = {}
     for (_, outcome), count in record.tally.outcomes.items():
         calls[outcome] = calls.get(outcome, 0) + count
     attributes |= {f"{conv.CALL_OUTCOMES}.{outcome}": count for outcome, count in calls.items()}
     if record.tally.steps:
-        attributes[conv.REPAIRS] = list(dict.fromkeys(step for _, step in record.tally.steps))
+        attributes[conv.REPAIRS] = distinct(step for _, step in record.tally.steps)
     if record.usage.cost_usd is not None:
         attributes[conv.COST] = record.usage.cost_usd
     return attributes
