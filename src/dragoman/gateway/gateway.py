@@ -177,6 +177,14 @@ class Gateway:
         """See `Router.routes`."""
         return self._router.routes(request, client)
 
+    def answering(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[tuple[str, str]]:
+        """Returns the names of the backends that may answer, each with its own name of the model.
+
+        Raises:
+            DragomanError: No backend serves the model.
+        """
+        return [(backend_name(backend), routed.model) for backend, routed in self._router.routes(request, client)]
+
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes_or_refresh`."""
         return await self._router.routes_or_refresh(request, client)
