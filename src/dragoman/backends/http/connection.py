@@ -39,6 +39,7 @@ from dragoman.backends.http.client.errors import (
 from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
+from dragoman.backends.http.quota_reset import reset_in_s
 from dragoman.backends.http.retry import AttemptFailed
 from dragoman.backends.http.upstream_response import UpstreamResponse
 from dragoman.backends.quota import UpstreamQuota
@@ -52,7 +53,6 @@ from dragoman.core.errors import (
     loggable_message,
 )
 from dragoman.redaction.secret_redactor import SecretRedactor
-from dragoman.wire.quota_reset import reset_in_s
 from dragoman.wire.upstream_errors import error_from_response
 
 log = logging.getLogger("dragoman.backends.http")

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.wire.quota_reset import MAX_RESET_S, reset_in_s
+from dragoman.backends.http.quota_reset import MAX_RESET_S, reset_in_s
 
 NOW = datetime(2026, 11, 26, 14, 0, tzinfo=UTC)
 EPOCH = int(NOW.timestamp())
