@@ -103,8 +103,8 @@ COMMANDS_INTRO = """\
 The help of each command (`dragoman COMMAND --help`). Pages that describe commands:
 [configuration](configuration.md) for `serve`, [running agents](run.md), [models](models.md) for `pull`,
 [models of this machine](local-models.md) for `models`,
-[probe](probe.md), [debugging](debugging.md) for `replay` and `bundle`, [the
-library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
+[probe](probe.md), [reports](report.md) for `report` and `log`, [debugging](debugging.md) for `replay` and `bundle`,
+[the library](library.md#explain-why-text-is-not-a-call) for `parse --explain`,
 [local models](local.md#trimming) for `tokens`.
 
 """

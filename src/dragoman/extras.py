@@ -29,6 +29,7 @@ PACKAGES: Final = {
     "guard": ("jsonschema_rs",),
     "limits": ("genai_prices", "limits", "redis"),
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
+    "parquet": ("arro3.core", "arro3.io"),
     "postgresql": ("psycopg",),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),

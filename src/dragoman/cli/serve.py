@@ -34,6 +34,7 @@ from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
 from dragoman.compose.plugin_parts import check_plugins
+from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
@@ -205,6 +206,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     _resolve(config.server)
     if not missing:
         compose.vendor_tools(config)
+        record_writer(config.records)  # checks the URL
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
         check_plugins(config)
     if args.json:
@@ -273,6 +275,7 @@ def _serve_until_stopped(
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
         return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
+    from dragoman.compose.limits import usage_limits
     from dragoman.server.keys.ring import KeyRing
     from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
@@ -286,6 +289,8 @@ def _serve_until_stopped(
         capture=config.capture,
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
+        records=record_writer(config.records),
+        limits=usage_limits(config, None),
     )
 
 

@@ -39,7 +39,7 @@ class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = ""
     previous: Annotated[
         tuple[PreviousSecret, ...],
-        setting("Replaced secrets that are still accepted; `dragoman keys rotate` adds them."),
+        setting("Replaced secrets that are still accepted; `dragoman keys rotate NAME` adds them."),
     ] = ()
     models: Annotated[
         tuple[str, ...],
@@ -63,7 +63,9 @@ class KeyConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         setting("Last day (UTC) on which the key is accepted, or a time such as 2027-01-31T18:00:00Z; empty: never."),
     ] = ""
-    revoked: Annotated[str, setting("Time since which the key is not accepted; `dragoman keys revoke` sets it.")] = ""
+    revoked: Annotated[
+        str, setting("Time since which the key is not accepted; `dragoman keys revoke NAME` sets it.")
+    ] = ""
     requests_per_minute: Annotated[int, setting("Maximum requests per minute; 0: no limit.", ge=0)] = 0
     tokens_per_minute: Annotated[
         int, setting("Maximum tokens per minute, of prompts and responses; 0: no limit.", ge=0)

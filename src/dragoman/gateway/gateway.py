@@ -104,7 +104,7 @@ class Gateway:
             DragomanError: A backend did not start, or an alias names an unknown model.
         """
         await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
-        if self._vendor_tools.executors is not running.vendor_tools.executors:
+        if not self._vendor_tools.shares_executors(running.vendor_tools):
             await self._vendor_tools.start()
         if self.prices is not None and self.prices is not running.prices:
             self.prices.preload()
@@ -118,7 +118,7 @@ class Gateway:
         """
         used = {backend for each in running for backend in each.backends}
         closers = [backend.close for backend in self._backends if backend not in used]
-        if all(each.vendor_tools.executors is not self._vendor_tools.executors for each in running):
+        if not any(self._vendor_tools.shares_executors(each.vendor_tools) for each in running):
             closers.append(self._vendor_tools.close)
         try:
             await close_all(*closers)
@@ -143,6 +143,7 @@ class Gateway:
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
         prices: PriceBook | None,
+        rules: Routes | None,
     ) -> "Gateway":
         """Returns a gateway with the same stored responses and hooks that is to replace this one.
 
@@ -152,8 +153,9 @@ class Gateway:
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
             prices: Prices of the models; None: no price is known.
+            rules: Rules that select models; None: there are none.
         """
-        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices, rules)
 
     def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
         """See `Router.models`."""
@@ -163,6 +165,10 @@ class Gateway:
         """Updates the lists of models that are files of this machine."""
         await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
 
+    def is_alias(self, model: str) -> bool:
+        """Returns whether a model's name is an alias of the settings."""
+        return self._router.is_alias(model)
+
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""
         return [backend.health() for backend in self._backends]
@@ -170,6 +176,14 @@ class Gateway:
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes`."""
         return self._router.routes(request, client)
+
+    def answering(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[tuple[str, str]]:
+        """Returns the names of the backends that may answer, each with its own name of the model.
+
+        Raises:
+            DragomanError: No backend serves the model.
+        """
+        return [(backend_name(backend), routed.model) for backend, routed in self._router.routes(request, client)]
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes_or_refresh`."""

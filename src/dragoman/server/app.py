@@ -26,7 +26,6 @@ import msgspec
 
 from dragoman import __version__, dialects, trace_context
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
-from dragoman.core import hooks
 from dragoman.core.errors import (
     DragomanError,
     MethodNotAllowedError,
@@ -38,18 +37,21 @@ from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.mcp_client.combined_server import PERMISSIONS
 from dragoman.off_loop import off_loop
+from dragoman.records.writer import RecordWriter
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
+from dragoman.server.keys.admission import identify, observe_sent
 from dragoman.server.keys.key import NO_RIGHTS, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
+from dragoman.server.observe.finish import POLLED_PATHS, FinishedExchanges
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.observe.server_span import ServerSpan
@@ -57,6 +59,7 @@ from dragoman.server.passthrough import Passthrough
 from dragoman.server.reload import admin
 from dragoman.server.reload.report import ReloadReport
 from dragoman.server.reload.snapshot import Snapshot
+from dragoman.usage_limits.admission import UsageLimits
 from dragoman.wire.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -64,8 +67,6 @@ if TYPE_CHECKING:
 
 _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
-_POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
-"""Paths that machines poll; a request is logged only if it is refused."""
 _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
@@ -87,6 +88,8 @@ class App:
         shared_dir: Path | None = None,
         keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
+        records: RecordWriter | None = None,
+        limits: UsageLimits | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -96,11 +99,12 @@ class App:
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
             keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
+            records: writes a record of each exchange, and is closed by its owner; None: there are none.
+            limits: counts the use of keys with a name, and limits it; None: nothing does.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self._on_error = tuple(on_error)
         self._tracing = tracing
         self.snapshot = Snapshot(gateway, config, capture, keys)
         """The configuration of requests that begin now."""
@@ -115,7 +119,9 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
+        self._limits = limits
+        self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
+        self._finished = FinishedExchanges(self._metrics, records, on_error)
         if self._metrics:
             self._gets["/metrics"] = self._counted
 
@@ -152,9 +158,8 @@ class App:
         method, own_path = scope["method"], _own_path(scope)
         path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
         headers = _join_headers(scope["headers"])
-        record = AccessRecord(method, own_path)
+        record = AccessRecord(method, own_path, gateway.prices)
         record.trace = trace_context.read(headers)
-        record.prices = gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:
@@ -165,6 +170,8 @@ class App:
             self._metrics.begin()
 
         def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
+            if record.admission is not None and posted is not None:
+                observe_sent(record, message, posted.dialect.name)
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
@@ -173,8 +180,7 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= snapshot.check_origin(headers)
-            key = _authenticate(snapshot.keys, method, path, headers)
-            record.client = key.client
+            key = identify(record, _authenticate(snapshot.keys, method, path, headers), posted, self._limits)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":
@@ -200,40 +206,14 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(snapshot, posted, record, capture, span)
+            self._finished.add(snapshot, posted, record, capture, span)
 
     def _begin_span(
         self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
     ) -> ServerSpan | None:
-        if self._tracing is None or path in _POLLED_PATHS:
+        if self._tracing is None or path in POLLED_PATHS:
             return None
         return ServerSpan(self._tracing, scope, self._documented_path(snapshot, path), headers, record)
-
-    def _finish(
-        self,
-        snapshot: Snapshot,
-        posted: Route | None,
-        record: AccessRecord,
-        capture: CaptureRecorder | None,
-        span: ServerSpan | None,
-    ) -> None:
-        """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
-        steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
-        if record.error or record.path not in _POLLED_PATHS:
-            steps.append(("logged", record.log))
-        if self._metrics and posted:
-            steps.append(("counted", partial(self._metrics.finish, posted, record, snapshot.gateway)))
-        if snapshot.captures and capture:
-            steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
-        if span is not None:
-            steps.append(("traced", span.finish))
-        for name, step in steps:
-            try:
-                step()
-            except Exception:
-                log.exception("bug: %s could not be %s", record.id, name)
-        if record.cause is not None:
-            hooks.call_hooks((*self._on_error, *snapshot.gateway.on_error), record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:
@@ -247,6 +227,8 @@ class App:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.snapshot.gateway.close()
+                if self._limits is not None:
+                    await self._limits.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -273,13 +255,7 @@ class App:
         return paths.not_found(method, path, self._by_path, routes)
 
     async def _get(
-        self,
-        snapshot: Snapshot,
-        scope: Scope,
-        path: str,
-        headers: Mapping[str, str],
-        send: Send,
-        key: ApiKey,
+        self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], send: Send, key: ApiKey
     ) -> None:
         """Answers all requests that are not requests of a dialect.
 
@@ -308,7 +284,7 @@ class App:
         elif path in self._gets:
             await self._gets[path](snapshot, send, key.is_admin)
         elif path == USAGE_PATH:
-            await respond(send, 200, usage_body(key))
+            await respond(send, 200, await usage_body(key, self._limits))
         elif stored.is_served(path):
             store = gateway.response_store
             arguments = (store, method, path, query, key.name)

@@ -32,6 +32,7 @@ from dragoman.gateway.routing.router import backend_name
 from dragoman.server import form
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, log, with_model
 from dragoman.server.client_watch import Client, ClientWatch
+from dragoman.server.keys.admission import admit_untranslated
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
 from dragoman.wire.response_headers import client_headers
@@ -86,6 +87,8 @@ class Passthrough(BaseExchange):
             carried["accept"] = headers["accept"]
         carried |= self._record.trace
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
+            is_json = outgoing.content_type == "application/json"
+            await admit_untranslated(self._record, self._gateway, request, len(body) if is_json else 0)
             routes = await self._gateway.routes_or_refresh(request, self._record.client)
             backends = [
                 (backend, planned.model) for backend, planned in routes if backend.forwards(self._path, planned.model)
@@ -101,7 +104,7 @@ class Passthrough(BaseExchange):
 
         Raises: RequestError: there are several servers, so the request must name a model.
         """
-        owners = {model.owner: model.id for model in reversed(self._gateway.models())}
+        owners = {model.owner: model.id for model in reversed(self._gateway.models(self._record.client))}
         if len(owners) != 1:
             raise RequestError("missing required field 'model', by which the server is chosen", "model")
         return next(iter(owners.values()))

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 from support.fake_upstream import Play, Server, server, whole
 from support.gateway import MESSAGES, Gateway
 from support.otlp_collector import CollectedSpan, Collector, collector
+from support.scripted_backend import eventually
 from support.semantic_conventions import problems_of, values_of
 
 pytestmark = pytest.mark.serve
@@ -141,6 +143,24 @@ def check_attributes(root: CollectedSpan, tool: CollectedSpan, attempts: list[Co
     assert (told["http.route"], told["http.response.status_code"], told["dragoman.attempts"]) == (MESSAGES, 200, 3)
     assert "failed_over" in told["dragoman.warnings"]
     assert told["dragoman.tool_calls.reasked"] == 1
+
+
+async def test_spans_of_responses_that_shutdown_breaks_off_are_exported(tmp_path: Path, collected: Collector) -> None:
+    async def waits(far: Server, writer: asyncio.StreamWriter) -> None:
+        await far.left.wait()
+
+    async with server(waits) as far:
+        gateway = await gateway_of(tmp_path, settings(tmp_path, far), variables(collected))
+        asked = asyncio.ensure_future(asyncio.to_thread(gateway.post, MESSAGES, REQUEST, **TRACE))
+        await eventually(lambda: far.asked)
+        gateway.process.send_signal(signal.SIGTERM)
+        await asyncio.to_thread(gateway.line, "waiting up to")
+        status = await asyncio.to_thread(gateway.stop)
+        answer = await asked
+    assert (answer.status_code, status) == (529, 0)
+    (root,), (attempt,) = collected.named("POST /v1/messages"), collected.named("chat own")
+    assert (root.status, root.attributes["error.type"]) == ("error", "BackendUnavailableError")
+    assert (attempt.status, attempt.attributes["error.type"]) == ("error", "cancelled")
 
 
 @pytest.mark.parametrize("fault", ["hangs", "refuses", "gone"])

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, print_status
+from dragoman.cli.completion import complete_with
 from dragoman.config.keys import KeyConfig, expiry_time
 from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import ConfigError, quote
@@ -71,7 +72,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     command.set_defaults(run=_list)
     more = command.add_subparsers(title="commands", dest="keys_command", metavar="COMMAND", help="(default: list)")
     create = _add(more, "create", "create a key and print its secret", _create)
-    _add_name(create)
+    _add_name(create, exists=False)
     for name, what in _PATTERN_LISTS.items():
         create.add_argument(f"--{name}", metavar="LIST", help=f"{what} (default: all)")
     create.add_argument("--admin", action="store_true", help="may read /metrics, load models, and use /admin")
@@ -110,8 +111,19 @@ def _add_common_flags(command: argparse.ArgumentParser, default: str | None = No
     add_config_flag(command, default=default)
 
 
-def _add_name(command: argparse.ArgumentParser) -> None:
-    command.add_argument("name", metavar="NAME", help="name of the key, such as that of a person or a service")
+def _add_name(command: argparse.ArgumentParser, *, exists: bool = True) -> None:
+    name = command.add_argument("name", metavar="NAME", help="name of the key, such as that of a person or a service")
+    if exists:
+        complete_with(name, _key_names)
+
+
+def _key_names() -> list[str]:
+    """Returns the names of the keys in the keys file, for completion."""
+    try:
+        config, _ = settings.load(compose.settings_path(None), os.environ, {})
+        return list(read_keys(Path(config.server.keys_path), os.environ))
+    except ConfigError:
+        return []
 
 
 def _create(args: argparse.Namespace) -> int:

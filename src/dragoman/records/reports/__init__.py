@@ -1,0 +1,1 @@
+"""Totals of the recorded exchanges, for `dragoman report`."""

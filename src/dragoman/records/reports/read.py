@@ -1,0 +1,196 @@
+"""Reads the totals of a period, by groups, from the database.
+
+Exchanges of whole days come from the sums by day, the rest of the period from single exchanges. The sums by day of
+calls and times have only the labels `record.COARSE_LABELS`; a report with others, such as the key, reads single calls.
+"""
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, Text, cast, func, literal, select
+
+from dragoman.records import schema
+from dragoman.records.record import BUCKETS_PER_DOUBLING
+from dragoman.records.reports.grouping import Group, Grouping, matches
+from dragoman.records.reports.period import Period, PeriodPart, PeriodParts, find_parts
+from dragoman.records.reports.totals import ExchangeTotals
+
+_SUMS: Final = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "attempts", "cost_usd")
+"""Columns of both `exchanges` and `day_totals`, and fields of `ExchangeTotals`."""
+_TIMES: Final = ("first_ms", "total_ms")
+_NO_DAY: Final = 0
+_MAX_PARAMETERS: Final = 500
+
+
+def read_totals(connection: Connection, period: Period, grouping: Grouping) -> dict[Group, ExchangeTotals]:
+    """Returns the totals by group."""
+    return Reader(connection, period, grouping).read()
+
+
+class Reader:
+    """Reads the totals of one period."""
+
+    def __init__(self, connection: Connection, period: Period, grouping: Grouping) -> None:
+        _define_logarithm(connection)
+        self.parts: PeriodParts = find_parts(connection, period)
+        self._connection = connection
+        self.grouping = grouping
+        self._totals: dict[Group, ExchangeTotals] = {}
+        self._cells: dict[tuple[int, int, str], ExchangeTotals] = {}
+        """The totals by series, day and tool."""
+        self._groups: dict[int, Group] = {}
+        """Group of each series that the filters leave in."""
+        self._series_count = 0
+        self._failed: set[int] = set()
+        """Series of exchanges with an error."""
+
+    def read(self) -> dict[Group, ExchangeTotals]:
+        """Returns the totals by group."""
+        self._read_series()
+        if not self.grouping.has_tool:
+            for part in self.parts.mixed:
+                self._read_exchanges(part)
+            for part in self._detailed:
+                self._read_times(part)
+        for part in self._detailed:
+            self._read_calls(part)
+        return self._totals
+
+    @property
+    def _detailed(self) -> list[PeriodPart]:
+        """The parts of calls and times."""
+        return self.parts.mixed if self.grouping.is_coarse else self.parts.single
+
+    def _read_series(self) -> None:
+        for row in self._connection.execute(select(schema.series)).mappings():
+            group = self.grouping.select(dict(row))
+            if group is not None:
+                self._groups[row["id"]] = group
+            self._series_count += 1
+            if row["error"]:
+                self._failed.add(row["id"])
+
+    def _read_exchanges(self, part: PeriodPart) -> None:
+        table = schema.day_totals if part.is_days else schema.exchanges
+        count = func.sum(schema.day_totals.c.exchanges) if part.is_days else func.count()
+        sums = (func.coalesce(func.sum(table.c[name]), 0) for name in _SUMS)
+        for day, series_id, exchanges, *values in self._rows(table, part, (), (count, *sums)):
+            totals = self._cell(series_id, day)
+            if totals is None:
+                continue
+            totals.exchanges += int(exchanges)
+            totals.errors += int(exchanges) if series_id in self._failed else 0
+            for name, value in zip(_SUMS, values, strict=True):
+                setattr(totals, name, getattr(totals, name) + (value if name == "cost_usd" else int(value)))
+
+    def _read_times(self, part: PeriodPart) -> None:
+        if part.is_days:
+            self._read_times_of_days(part)
+            return
+        table = schema.exchanges
+        # As texts, of which there is one for each series: a million rows take half the time.
+        texts = tuple(func.aggregate_strings(cast(_bucket(table.c[name]), Text), ",") for name in _TIMES)
+        for day, series_id, *values in self._rows(table, part, (), texts):
+            totals = None if series_id in self._failed else self._cell(series_id, day)
+            if totals is not None:
+                _count_numbers(totals.first_ms, values[0])
+                _count_numbers(totals.total_ms, values[1])
+
+    def _read_times_of_days(self, part: PeriodPart) -> None:
+        table = schema.day_times
+        sums = (func.sum(table.c.first), func.sum(table.c.total))
+        for day, series_id, number, first, total in self._rows(table, part, (table.c.bucket,), sums):
+            if (totals := self._cell(series_id, day)) is not None:
+                _count(totals.first_ms, number, int(first))
+                _count(totals.total_ms, number, int(total))
+
+    def _read_calls(self, part: PeriodPart) -> None:
+        kinds = {row.id: (row.tool, row.outcome) for row in self._connection.execute(select(schema.call_kinds))}
+        counted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
+        table = schema.day_calls if part.is_days else schema.calls
+        query = select(self._day(table, part), table.c.series_id, table.c.kind_id, table.c.count)
+        # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
+        with self._tuples(query.where(*self._conditions(table, part))) as cursor:
+            rows = Counter(cursor)
+        for (day, series_id, kind_id, count), number in rows.items():
+            if kind_id in counted:
+                tool, outcome = kinds[kind_id]
+                if (totals := self._cell(series_id, day, tool)) is not None:
+                    _count(totals.outcomes, outcome, count * number)
+
+    def _cell(self, series_id: int, day: int, tool: str = "") -> ExchangeTotals | None:
+        """Returns the totals of the group to which exchanges of this series belong; None: they are left out."""
+        key = (series_id, day, tool if self.grouping.has_tool else "")
+        totals = self._cells.get(key)
+        if totals is None and (group := self._groups.get(series_id)) is not None:
+            date = datetime.fromtimestamp(day * schema.DAY_S, UTC).date().isoformat()
+            complete = self.grouping.complete(group, day=date, tool=key[2])
+            totals = self._cells[key] = self._totals.setdefault(complete, ExchangeTotals())
+        return totals
+
+    def _rows(
+        self,
+        table: Table,
+        part: PeriodPart,
+        keys: tuple[ColumnElement[Any], ...],
+        sums: tuple[ColumnElement[Any], ...],
+    ) -> Iterator[tuple[Any, ...]]:
+        """Yields day, series, the values of the keys, and the sums of the rows that share all these."""
+        groups = (self._day(table, part), table.c.series_id, *keys)
+        grouped = groups if self.grouping.has_day else groups[1:]
+        query = select(*groups, *sums).where(*self._conditions(table, part)).group_by(*grouped)
+        with self._tuples(query) as cursor:
+            yield from cursor
+
+    def _day(self, table: Table, part: PeriodPart) -> ColumnElement[Any]:
+        if not self.grouping.has_day:
+            return literal(_NO_DAY).label("day_number")
+        column = table.c.day if part.is_days else table.c.number // schema.NUMBERS_PER_DAY
+        return column.label("day_number")
+
+    def _conditions(self, table: Table, part: PeriodPart) -> Iterator[ColumnElement[bool]]:
+        column = table.c.day if part.is_days else table.c.number
+        yield column >= part.begin
+        yield column < part.end
+        if len(self._groups) < min(self._series_count, _MAX_PARAMETERS):
+            yield table.c.series_id.in_(self._groups)
+
+    @contextmanager
+    def _tuples(self, query: Select[Any]) -> Iterator[Iterable[tuple[Any, ...]]]:
+        """Yields the rows as the driver returns them: SQLAlchemy's rows take twice the time."""
+        text = str(query.compile(dialect=self._connection.dialect, compile_kwargs={"literal_binds": True}))
+        with closing(self._connection.connection.cursor()) as cursor:
+            cursor.execute(text.replace("%%", "%"))
+            rows: Any = cursor  # drivers for Python can be iterated
+            yield rows
+
+
+def _bucket(column: ColumnElement[int]) -> ColumnElement[int]:
+    """Returns `record.bucket` of a column."""
+    return cast(func.round(func.ln(column + 1) * (BUCKETS_PER_DOUBLING / math.log(2))), Integer)
+
+
+def _define_logarithm(connection: Connection) -> None:
+    """Defines the function `ln`, which some builds of SQLite lack."""
+    if connection.dialect.name != "sqlite":
+        return
+    options = connection.exec_driver_sql(
+        "SELECT 1 FROM pragma_compile_options WHERE compile_options LIKE '%MATH_FUNC%'"
+    )
+    if options.first() is None:
+        driver: Any = connection.connection.driver_connection
+        driver.create_function("ln", 1, lambda value: None if value is None else math.log(value), deterministic=True)
+
+
+def _count_numbers(histogram: dict[int, int], text: str | None) -> None:
+    for number, count in Counter(text.split(",") if text else ()).items():
+        _count(histogram, int(number), count)
+
+
+def _count(counts: dict[Any, int], key: Any, number: int) -> None:
+    if number:
+        counts[key] = counts.get(key, 0) + number
