@@ -16,6 +16,8 @@ from typing import Final
 from dragoman.core.errors import ConfigError
 
 MAX_PROCESSES: Final = 256
+_seats: Final[list["FileLock"]] = []
+"""The locks of the numbers of this process, which it holds to its end."""
 
 
 class FileLock:
@@ -25,6 +27,9 @@ class FileLock:
         self._path = path
         self._fd = -1
         self.is_held = False
+
+    def __del__(self) -> None:
+        self.close()
 
     def try_acquire(self) -> bool:
         """Acquires the lock, and returns whether that succeeded; does not wait."""
@@ -111,7 +116,9 @@ def claim_seat(folder: Path) -> int:
     Raises:
         ConfigError: All numbers are taken.
     """
-    return claim_seat_lock(folder)[0]  # the lock is held to the end of the process
+    seat, lock = claim_seat_lock(folder)
+    _seats.append(lock)
+    return seat
 
 
 def claim_seat_lock(folder: Path) -> tuple[int, FileLock]:

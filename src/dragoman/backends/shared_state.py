@@ -7,6 +7,7 @@ The parts are files in `shared_dir`, a private folder that lasts as long as the 
 """
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import cached_property
@@ -32,23 +33,28 @@ class SharedState:
         """Whether there are other processes."""
         return self._dir is not None
 
-    def breaker(self, name: str) -> CircuitBreaker:
-        """Returns the circuit breaker of the server with this name."""
+    def breaker(self, name: str, settings: bytes = b"") -> CircuitBreaker:
+        """Returns the circuit breaker of the server with this name and these settings."""
         if self._dir is None:
             return CircuitBreaker(name)
-        from dragoman import shared_files
         from dragoman.backends.shared_breaker import SharedBreakerState
 
-        return CircuitBreaker(name, state=SharedBreakerState(self._dir / f"breaker-{shared_files.file_name(name)}"))
+        return CircuitBreaker(name, state=SharedBreakerState(self._dir / f"breaker-{_file_name(name, settings)}"))
 
-    def limiter(self, name: str, max_concurrency: int, max_queue: int) -> ConcurrencyLimiter:
-        """Returns the concurrency slots of the server with this name; 0: unlimited."""
+    def limiter(self, name: str, max_concurrency: int, max_queue: int, settings: bytes = b"") -> ConcurrencyLimiter:
+        """Returns the concurrency slots of the server with this name and these settings.
+
+        Args:
+            name: the server's name.
+            max_concurrency: concurrent requests; 0: unlimited.
+            max_queue: requests that may wait.
+            settings: its settings; with other ones, as after a reload, it has slots of its own.
+        """
         if self._dir is None:
             return ConcurrencyLimiter(name, max_concurrency, max_queue)
-        from dragoman import shared_files
         from dragoman.backends.shared_slots import SharedConcurrencyLimiter, SlotPool
 
-        slots = self._dir / f"slots-{shared_files.file_name(name)}"
+        slots = self._dir / f"slots-{_file_name(name, settings)}"
         pool = SlotPool(slots, max_concurrency, self._dir / _SEATS, self._seat)
         return SharedConcurrencyLimiter(name, max_concurrency, max_queue, pool)
 
@@ -74,3 +80,9 @@ class SharedState:
 
         assert self._dir is not None
         return shared_files.claim_seat(self._dir / _SEATS)
+
+
+def _file_name(name: str, settings: bytes) -> str:
+    from dragoman import shared_files
+
+    return shared_files.file_name(name + hashlib.sha256(settings).hexdigest())

@@ -34,6 +34,7 @@ from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights
 from dragoman.compose.costs import describe_vendor_prices
 from dragoman.compose.plugin_parts import check_plugins
+from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
@@ -205,6 +206,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     _resolve(config.server)
     if not missing:
         compose.vendor_tools(config)
+        record_writer(config.records)  # checks the URL
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
         check_plugins(config)
     if args.json:
@@ -286,6 +288,7 @@ def _serve_until_stopped(
         capture=config.capture,
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
+        records=record_writer(config.records),
     )
 
 

@@ -17,6 +17,7 @@ from dragoman.guard.policy import GuardPolicy
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.parsing.tag_format_config import TagFormatConfig
 from dragoman.prices.config import PriceConfig
+from dragoman.records.config import RecordsConfig
 from dragoman.schema.setting import setting
 from dragoman.tool_executors.config import ToolsConfig
 from dragoman.usage_limits.config import LimitsConfig
@@ -32,6 +33,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
+    records: RecordsConfig = RecordsConfig()
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
     limits: LimitsConfig = LimitsConfig()

@@ -119,7 +119,19 @@ class ExchangeSpans(Protocol):
 class Attempts:
     """The requests to backends for one response: the first, retries, failover and re-asks."""
 
-    __slots__ = ("count", "failed", "model", "repeats", "spans", "upstream", "waited_s")
+    __slots__ = (
+        "count",
+        "failed",
+        "format",
+        "model",
+        "prompt_s",
+        "queue_s",
+        "repeats",
+        "spans",
+        "tool_mode",
+        "upstream",
+        "waited_s",
+    )
 
     def __init__(self) -> None:
         self.count = 0
@@ -136,6 +148,14 @@ class Attempts:
 
         None: no server was waited for.
         """
+        self.tool_mode = ""
+        """How tools reach the model, as the backend names it, such as `native`; empty: not known."""
+        self.format = ""
+        """The format of the model's text that is parsed; empty: none."""
+        self.queue_s: float | None = None
+        """Seconds in which the backend's queue, or the loading of its model, was waited for; None: not known."""
+        self.prompt_s: float | None = None
+        """Seconds in which the model read the prompt; None: not known."""
         self.spans: ExchangeSpans | None = None
         """Records the spans of the exchange; None: it is not traced."""
 
@@ -154,6 +174,10 @@ class Attempts:
     def wait(self, seconds: float) -> None:
         """A server was waited for, from the request to the first byte of its response or to its error."""
         self.waited_s = (self.waited_s or 0.0) + seconds
+
+    def queue(self, seconds: float) -> None:
+        """The backend's queue, or the loading of its model, was waited for."""
+        self.queue_s = (self.queue_s or 0.0) + seconds
 
     def fail(self, error: BaseException) -> None:
         """The last attempt failed."""

@@ -104,7 +104,7 @@ class Gateway:
             DragomanError: A backend did not start, or an alias names an unknown model.
         """
         await asyncio.gather(*(backend.start() for backend in self._backends if backend not in running.backends))
-        if self._vendor_tools.executors is not running.vendor_tools.executors:
+        if not self._vendor_tools.shares_executors(running.vendor_tools):
             await self._vendor_tools.start()
         if self.prices is not None and self.prices is not running.prices:
             self.prices.preload()
@@ -118,7 +118,7 @@ class Gateway:
         """
         used = {backend for each in running for backend in each.backends}
         closers = [backend.close for backend in self._backends if backend not in used]
-        if all(each.vendor_tools.executors is not self._vendor_tools.executors for each in running):
+        if not any(self._vendor_tools.shares_executors(each.vendor_tools) for each in running):
             closers.append(self._vendor_tools.close)
         try:
             await close_all(*closers)
@@ -162,6 +162,10 @@ class Gateway:
     async def refresh_local_models(self) -> None:
         """Updates the lists of models that are files of this machine."""
         await asyncio.gather(*(backend.refresh_local_models() for backend in self._backends))
+
+    def is_alias(self, model: str) -> bool:
+        """Returns whether a model's name is an alias of the settings."""
+        return self._router.is_alias(model)
 
     def health(self) -> list[Mapping[str, object]]:
         """Returns the facts about each backend for /health."""

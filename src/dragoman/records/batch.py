@@ -81,6 +81,8 @@ class Batch:
 
     def write(self, connection: Connection) -> None:
         """Writes all rows, in the transaction of the connection."""
+        if connection.dialect.name == "postgresql":
+            connection.exec_driver_sql(f"SELECT pg_advisory_xact_lock_shared({schema.LABELS_LOCK})")
         # Before the rows that refer to them, and always: another process may have deleted them as unused.
         _execute(connection, schema.series, _insert_missing, sorted(self._series.values()))
         _execute(connection, schema.call_kinds, _insert_missing, sorted(self._kinds.values()))

@@ -10,10 +10,13 @@ SQLAlchemy is imported when a database is opened, not before.
 
 import os
 import re
+import sqlite3
+import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from dragoman.core.errors import ConfigError, quote
+from dragoman.extras import install_command, missing_extras
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -54,9 +57,11 @@ def locate(url: str) -> Location:
 
         return _sqlite(platformdirs.user_state_path("dragoman", appauthor=False) / FILE_NAME)
     scheme, separator, rest = url.partition("://")
-    if separator and scheme == "sqlite" and rest.startswith("/") and len(rest) > 1:
+    if separator and scheme in ("sqlite", "sqlite+pysqlite") and rest.startswith("/") and len(rest) > 1:
         return _sqlite(Path(rest[1:]).expanduser())
     if separator and scheme in ("postgresql", "postgres", "postgresql+psycopg") and rest:
+        if missing_extras("postgresql"):
+            raise ConfigError(f"records in PostgreSQL need psycopg: {install_command('postgresql')}")
         return Location(f"postgresql+psycopg://{rest}")
     got = quote(_USERINFO.sub("", url)) if separator else "a value without ://"
     raise ConfigError(f"expected {_EXPECTED}; got {got} - at {_SETTING}")
@@ -125,22 +130,13 @@ def _sqlite(path: Path) -> Location:
 
 def _engine(location: Location, *, read_only: bool = False) -> "Engine":
     from sqlalchemy import create_engine, event
-    from sqlalchemy.exc import NoSuchModuleError
     from sqlalchemy.pool import NullPool, StaticPool
 
     if location.path is None:
-        options: dict[str, Any] = {"connect_timeout": 10, "application_name": "dragoman"}
-        try:
-            engine = create_engine(location.url, connect_args=options, poolclass=NullPool if read_only else None)
-        except (ImportError, NoSuchModuleError):
-            from dragoman.extras import install_command
-
-            raise ConfigError(f"records in PostgreSQL need psycopg: {install_command('postgresql')}") from None
-        if read_only:
-            engine = engine.execution_options(postgresql_readonly=True)
-        return engine
+        options: dict[str, Any] = {"connect_timeout": 10, "application_name": "dragoman", "tcp_user_timeout": 10_000}
+        engine = create_engine(location.url, connect_args=options, poolclass=NullPool if read_only else None)
+        return engine.execution_options(postgresql_readonly=True) if read_only else engine
     target = f"file:{_uri_path(location.path)}?mode={'ro' if read_only else 'rw'}"
-    import sqlite3
 
     def connect() -> sqlite3.Connection:
         return sqlite3.connect(target, uri=True, timeout=BUSY_TIMEOUT_S, isolation_level=None, check_same_thread=False)
@@ -167,8 +163,21 @@ def _begin_writing(connection: "Connection") -> None:
     connection.exec_driver_sql("BEGIN IMMEDIATE")
 
 
-def _set_up(connection: Any, _: object) -> None:
+def _set_up(connection: sqlite3.Connection, _: object) -> None:
     """Sets what a new file is created with, and what holds for the connection."""
     connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
-    connection.execute("PRAGMA journal_mode = WAL")
+    _use_wal(connection)
     connection.execute("PRAGMA synchronous = NORMAL")
+
+
+def _use_wal(connection: sqlite3.Connection) -> None:
+    """Switches to WAL mode; SQLite does not wait by itself for another process that does the same."""
+    deadline_s = time.monotonic() + BUSY_TIMEOUT_S
+    while True:
+        try:
+            connection.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode != sqlite3.SQLITE_BUSY or time.monotonic() > deadline_s:
+                raise
+        time.sleep(0.005)

@@ -1,5 +1,6 @@
 """Brings the tables to the newest revision. Alembic is imported only if they are not."""
 
+import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -75,6 +76,7 @@ def _locked(engine: "Engine") -> "Iterator[Connection]":
 
 
 def _upgrade(connection: "Connection") -> None:
+    logging.getLogger("alembic").setLevel(logging.WARNING)  # it logs each step
     from alembic.config import Config
     from alembic.runtime.environment import EnvironmentContext
     from alembic.script import ScriptDirectory

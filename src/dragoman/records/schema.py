@@ -21,7 +21,7 @@ from sqlalchemy import (
     BigInteger,
     Boolean,
     Column,
-    Float,
+    Double,
     Integer,
     MetaData,
     SmallInteger,
@@ -37,6 +37,9 @@ NUMBERS_PER_S: Final = 1_024_000_000
 
 DAY_S: Final = 86_400
 NUMBERS_PER_DAY: Final = NUMBERS_PER_S * DAY_S
+
+LABELS_LOCK: Final = 0x647261676F6D616F
+"""Lock of PostgreSQL: transactions that use labels share it; one that deletes unused labels excludes them."""
 
 _KEY: Final = BigInteger().with_variant(Integer, "sqlite")
 """SQLite stores only a column of the type INTEGER as the number of the row."""
@@ -94,7 +97,7 @@ exchanges = Table(
     Column("total_ms", Integer, nullable=False),
     Column("queue_ms", Integer),
     Column("prompt_ms", Integer),
-    Column("cost_usd", Float(53)),
+    Column("cost_usd", Double),
     Column("captured", Text),
 )
 
@@ -120,7 +123,7 @@ day_totals = Table(
     Column("output_tokens", BigInteger, nullable=False),
     Column("reasoning_tokens", BigInteger, nullable=False),
     Column("total_ms", BigInteger, nullable=False),
-    Column("cost_usd", Float(53), nullable=False),
+    Column("cost_usd", Double, nullable=False),
     sqlite_with_rowid=False,
 )
 
@@ -151,7 +154,7 @@ _views = MetaData()
 exchange_view = Table(
     "exchange_view",
     _views,
-    Column("time", Float(53)),  # when the exchange ended, in seconds since 1970
+    Column("time", Double),  # when the exchange ended, in seconds since 1970
     *(Column(column.name, column.type) for column in exchanges.columns if column.name != "series_id"),
     *(Column(column.name, column.type) for column in series.columns if column.name != "id"),
 )
@@ -159,7 +162,7 @@ exchange_view = Table(
 call_view = Table(
     "call_view",
     _views,
-    Column("time", Float(53)),
+    Column("time", Double),
     Column("number", BigInteger),
     *(Column(column.name, column.type) for column in call_kinds.columns if column.name != "id"),
     Column("count", Integer),

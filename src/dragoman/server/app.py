@@ -26,7 +26,6 @@ import msgspec
 
 from dragoman import __version__, dialects, trace_context
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
-from dragoman.core import hooks
 from dragoman.core.errors import (
     DragomanError,
     MethodNotAllowedError,
@@ -38,6 +37,7 @@ from dragoman.core.hooks import OnError
 from dragoman.gateway.gateway import Gateway
 from dragoman.mcp_client.combined_server import PERMISSIONS
 from dragoman.off_loop import off_loop
+from dragoman.records.writer import RecordWriter
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
 from dragoman.server.capture.recorder import CaptureRecorder
@@ -50,6 +50,7 @@ from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
+from dragoman.server.observe.finish import POLLED_PATHS, FinishedExchanges
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
 from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.observe.server_span import ServerSpan
@@ -64,8 +65,6 @@ if TYPE_CHECKING:
 
 _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
-_POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
-"""Paths that machines poll; a request is logged only if it is refused."""
 _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
@@ -87,6 +86,7 @@ class App:
         shared_dir: Path | None = None,
         keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
+        records: RecordWriter | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -96,11 +96,11 @@ class App:
             shared_dir: a private folder that all processes of this gateway share; None: it has one process.
             keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
+            records: writes a record of each exchange, and is closed by its owner; None: there are none.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self._on_error = tuple(on_error)
         self._tracing = tracing
         self.snapshot = Snapshot(gateway, config, capture, keys)
         """The configuration of requests that begin now."""
@@ -115,7 +115,8 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
-        self._metrics = Metrics(gateway, shared_dir) if config.metrics else None
+        self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
+        self._finished = FinishedExchanges(self._metrics, records, on_error)
         if self._metrics:
             self._gets["/metrics"] = self._counted
 
@@ -200,40 +201,14 @@ class App:
             dialect = self._dialect_for(path, headers)
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
-            self._finish(snapshot, posted, record, capture, span)
+            self._finished.add(snapshot, posted, record, capture, span)
 
     def _begin_span(
         self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
     ) -> ServerSpan | None:
-        if self._tracing is None or path in _POLLED_PATHS:
+        if self._tracing is None or path in POLLED_PATHS:
             return None
         return ServerSpan(self._tracing, scope, self._documented_path(snapshot, path), headers, record)
-
-    def _finish(
-        self,
-        snapshot: Snapshot,
-        posted: Route | None,
-        record: AccessRecord,
-        capture: CaptureRecorder | None,
-        span: ServerSpan | None,
-    ) -> None:
-        """Logs, counts and stores a finished exchange; if one of these fails, the others still run."""
-        steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
-        if record.error or record.path not in _POLLED_PATHS:
-            steps.append(("logged", record.log))
-        if self._metrics and posted:
-            steps.append(("counted", partial(self._metrics.finish, posted, record, snapshot.gateway)))
-        if snapshot.captures and capture:
-            steps.append(("kept", partial(snapshot.captures.finish, capture, record)))
-        if span is not None:
-            steps.append(("traced", span.finish))
-        for name, step in steps:
-            try:
-                step()
-            except Exception:
-                log.exception("bug: %s could not be %s", record.id, name)
-        if record.cause is not None:
-            hooks.call_hooks((*self._on_error, *snapshot.gateway.on_error), record.cause, record.id)
 
     async def _lifespan(self, receive: Receive, send: Send) -> None:
         while True:

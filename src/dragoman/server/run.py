@@ -20,6 +20,7 @@ from dragoman import extras
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
+from dragoman.records.writer import RecordWriter
 from dragoman.server.app import App
 from dragoman.server.client_watch import Receive, Scope, Send
 from dragoman.server.keys.ring import KeyRing
@@ -65,6 +66,7 @@ def run(
     capture: CaptureConfig = NO_CAPTURE,
     keys: KeyRing | None = None,
     reloadable: Reloadable | None = None,
+    records: RecordWriter | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -77,13 +79,16 @@ def run(
         capture: which exchanges are written to disk.
         keys: the API keys; None: those of `config`.
         reloadable: what a reload of the configuration needs; None: it cannot be reloaded.
+        records: writes a record of each exchange, and is closed at the end; None: there are none.
 
     Raises:
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
-    with contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
-        own = App(gateway, config, capture=capture, keys=keys, tracing=tracing) if app is None else None
+    with closed(records), contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
+        own = None
+        if app is None:
+            own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records)
         server = new_server(own or cast(Asgi, app), config)
         shutdown = Shutdown(server, print_status)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None
@@ -160,19 +165,35 @@ def traces() -> "Iterator[Tracing | None]":
             tracing.close()
 
 
+def closed(records: RecordWriter | None) -> contextlib.AbstractContextManager[object]:
+    """Returns a block at whose end the records are closed."""
+    return contextlib.nullcontext() if records is None else contextlib.closing(records)
+
+
 def runner() -> asyncio.Runner:
     """Returns the asyncio runner for a program that serves."""
     return asyncio.Runner(loop_factory=uvicorn.Config("", loop=_LOOP, log_config=None).get_loop_factory())
 
 
 @contextlib.asynccontextmanager
-async def serving(gateway: Gateway, config: ServerConfig, capture: CaptureConfig = NO_CAPTURE) -> AsyncIterator[str]:
+async def serving(
+    gateway: Gateway,
+    config: ServerConfig,
+    capture: CaptureConfig = NO_CAPTURE,
+    records: RecordWriter | None = None,
+) -> AsyncIterator[str]:
     """Serves as long as the block runs; yields the URL. Responses that still run at its end are broken off.
+
+    Args:
+        gateway: answers the requests.
+        config: address, keys and limits.
+        capture: which exchanges are written to disk.
+        records: writes a record of each exchange, and is closed at the end; None: there are none.
 
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
-    with contextlib.closing(bind(config)) as listener, traces() as tracing:
-        server = new_server(App(gateway, config, capture=capture, tracing=tracing), config)
+    with closed(records), contextlib.closing(bind(config)) as listener, traces() as tracing:
+        server = new_server(App(gateway, config, capture=capture, tracing=tracing, records=records), config)
         try:
             await gateway.start()
             warm_up(gateway)

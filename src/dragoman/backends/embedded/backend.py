@@ -7,6 +7,7 @@
 import asyncio
 import dataclasses
 import logging
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
@@ -178,12 +179,12 @@ class EmbeddedBackend(Backend):
             DragomanError: before `Start`; later errors are `Failure` events, see `Backend`.
         """
         spec = self._spec(self._model(request.model))
-        async with (
-            self._pool.use(spec, _waiting_progress(context)) as model,
-            aclosing(model.generate(request, context)) as batches,
-        ):
-            async for batch in batches:
-                yield batch
+        began_s = time.perf_counter()
+        async with self._pool.use(spec, _waiting_progress(context)) as model:
+            context.attempts.queue(time.perf_counter() - began_s)
+            async with aclosing(model.generate(request, context)) as batches:
+                async for batch in batches:
+                    yield batch
 
     async def count_tokens(self, request: Request) -> int | None:
         """Returns the number of prompt tokens; None while the model is not loaded, and for images.

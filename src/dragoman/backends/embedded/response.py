@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, Protocol
@@ -66,6 +67,7 @@ class EmbeddedResponse:
         self.started = False
         self._backend = backend
         self._context = context
+        context.attempts.tool_mode, context.attempts.format = "embedded", backend.format.name
         self._stops = StopStrings(request.stop)
         self._usage = Usage()
         self.listener = ReplyRecorder(backend.verbatim_history)
@@ -145,16 +147,24 @@ class EmbeddedResponse:
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
         outputs = self._backend.engine.complete(body, admitted=admitted)
+        attempts, began_s = self._context.attempts, time.perf_counter()
+        is_queued, reading_s = True, 0.0
         async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:
             async for output in observed:
                 match output:
                     case Progress(total, done):
+                        if is_queued:  # the first report precedes the work
+                            is_queued, reading_s = False, time.perf_counter()
+                            attempts.queue(reading_s - began_s)
                         self._report(total, done)
                         read, counted = self._usage.input_tokens + (0 if counted else total), True
                         self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
                         if events := self._start(total):
                             yield events
                     case TokenText(text):
+                        if reading_s:
+                            attempts.prompt_s = (attempts.prompt_s or 0.0) + time.perf_counter() - reading_s
+                            reading_s = 0.0
                         self.listener.add_text(text)
                         self._usage = msgspec.structs.replace(self._usage, output_tokens=self._usage.output_tokens + 1)
                         if events := self._filter(self._reader.feed(text)):

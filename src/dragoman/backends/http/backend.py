@@ -230,6 +230,7 @@ class HttpBackend(Backend):
             return None
         if not self._planner.is_passthrough(request, self._mode_of(request.model)):
             return None
+        context.attempts.tool_mode = "native"
         post = partial(self._post, context, self._dialect.path, headers=self._request_headers(request))
         clean = self._connection.secret_values.clean_error
         return HttpPassthrough(self._dialect, passthrough, request, body, name, context, post, clean)
@@ -336,6 +337,9 @@ class HttpBackend(Backend):
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
+        attempts = context.attempts
+        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)
@@ -366,7 +370,9 @@ class HttpBackend(Backend):
         if (spans := context.attempts.spans) is not None:
             headers = spans.upstream_headers(headers)
         if context.observer is None:
-            return await self._connection.open(path, body, headers, on_retry=context.attempts.retry)
+            return await self._connection.open(
+                path, body, headers, on_retry=context.attempts.retry, on_queued=context.attempts.queue
+            )
         head: dict[str, str] = {}
         retry = context.attempts.retry
         pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry)

@@ -16,10 +16,13 @@ import logging
 import os
 import random
 import ssl
+import time
 from collections.abc import AsyncGenerator, Callable, Mapping
 from datetime import UTC, datetime
 from typing import Final, NamedTuple, TypeAlias
 from urllib.parse import urlsplit
+
+import msgspec
 
 from dragoman.backends.http import retry
 from dragoman.backends.http.client.errors import (
@@ -107,8 +110,9 @@ class UpstreamConnection:
         self._proxy = proxy_for(config.url, config.proxy, os.environ, f"upstreams.{name}.proxy")
         self._client = self._new_client()
         shared = shared or SharedState()
-        self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue)
-        self._breaker = shared.breaker(name)
+        settings = msgspec.json.encode(config) if shared.is_shared else b""
+        self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue, settings)
+        self._breaker = shared.breaker(name, settings)
 
     async def start(self) -> None:
         """Opens the pool."""
@@ -166,6 +170,7 @@ class UpstreamConnection:
         *,
         is_trial: bool = False,
         on_retry: OnRetry | None = None,
+        on_queued: Callable[[float], None] | None = None,
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -175,6 +180,7 @@ class UpstreamConnection:
             headers: headers of this request alone.
             is_trial: see `stream_post`.
             on_retry: see `stream_post`.
+            on_queued: is called with the seconds that a slot was waited for.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
@@ -182,7 +188,10 @@ class UpstreamConnection:
         """
         breaker, limiter = self._breaker, self._limiter
         breaker.ensure_closed()
+        began_s = time.perf_counter()
         slot = await limiter.begin(False)
+        if on_queued is not None:
+            on_queued(time.perf_counter() - began_s)
         guarded = None
         try:
             once = is_trial or breaker.state != "closed"  # no retries for a server that has failed so often

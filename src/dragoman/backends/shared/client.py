@@ -202,6 +202,10 @@ class SharedBackend(Backend):
                         connection.acknowledge()
                     case ["done"]:
                         return
+                    case ["attempt", tool_mode, format, queue_s, prompt_s]:
+                        attempts = context.attempts
+                        attempts.tool_mode, attempts.format = tool_mode, format
+                        attempts.queue_s, attempts.prompt_s = queue_s, prompt_s
                     case ["error" | "bug", _]:
                         result_of(frame)
                     case _:

@@ -2,7 +2,8 @@
 
 A connection is one call, which its first frame names; closing the connection cancels the call.
 
-    ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`
+    ["generate", backend, request, context]   → ["events", batch]*, ["done"]; also the frames of `_Reports`, and
+                                                ["attempt", tool mode, format, queue_s, prompt_s]
     ["watch"]                                 → ["state", {backend: {"models", "names", "health",
                                                 "images", "forwarded"}}] now and after each change, of
                                                 which those by a response arrive before its first event
@@ -151,9 +152,11 @@ class BackendServer:
                     if not has_started:
                         self._publish_state()
                         has_started = True
+                        link.send("attempt", *_attempt(context))
                     await link.send_counted("events", batch)
         finally:
             self._publish_state()
+        link.send("attempt", *_attempt(context))
         link.send("done")
 
     async def _watch(self, link: "_Link") -> None:
@@ -276,6 +279,11 @@ class _Reports:
             raise
         finally:
             self._link.send(*end)
+
+
+def _attempt(context: ExchangeContext) -> tuple[object, ...]:
+    attempts = context.attempts
+    return attempts.tool_mode, attempts.format, attempts.queue_s, attempts.prompt_s
 
 
 def _state(backend: Backend) -> dict[str, object]:

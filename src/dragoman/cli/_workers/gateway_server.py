@@ -20,10 +20,11 @@ from typing import Any, Protocol
 from dragoman.cli._workers.worker_reload import WorkerReload
 from dragoman.config import Config
 from dragoman.gateway.gateway import Gateway
+from dragoman.records.writer import RecordWriter
 from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.reload.live import Rebuild
-from dragoman.server.run import Server, Shutdown, new_server, runner, serve, traces
+from dragoman.server.run import Server, Shutdown, closed, new_server, runner, serve, traces
 
 log = logging.getLogger("dragoman.serve")
 
@@ -48,6 +49,7 @@ def run_worker(
     report: Callable[[str], None],
     shared_dir: Path,
     keys: KeyRing,
+    records: RecordWriter | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -61,13 +63,22 @@ def run_worker(
         report: receives lines for the user.
         shared_dir: the private folder of all workers.
         keys: the API keys.
+        records: writes a record of each exchange; None: there are none.
 
     Raises:
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
-    with contextlib.ExitStack() as opened, traces() as tracing, runner() as r:
-        app = App(gateway, config.server, capture=config.capture, shared_dir=shared_dir, keys=keys, tracing=tracing)
+    with contextlib.ExitStack() as opened, closed(records), traces() as tracing, runner() as r:
+        app = App(
+            gateway,
+            config.server,
+            capture=config.capture,
+            shared_dir=shared_dir,
+            keys=keys,
+            tracing=tracing,
+            records=records,
+        )
         server = new_server(app, config.server)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))

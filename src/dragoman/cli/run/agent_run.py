@@ -25,6 +25,7 @@ from dragoman.cli.run.child_process import ForegroundProcess, interruptible
 from dragoman.cli.run.preface import ANY_TIME_S
 from dragoman.cli.run.select_model import RunOptions, SelectedModel, select_from_running, select_model
 from dragoman.cli.run.status import Status
+from dragoman.compose.records import record_writer
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.prompting.prompt_budget import budget_for
@@ -91,7 +92,7 @@ class AgentRun:
             )
         with self._attended.signals():
             await check_claude_login(config, log.print_status)
-            async with serving(gateway, own, config.capture) as url:
+            async with serving(gateway, own, config.capture, record_writer(config.records)) as url:
                 log.silent = True
                 self._preface(selected, gateway)
                 with self._status(gateway, folder) as progress:

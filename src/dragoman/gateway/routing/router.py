@@ -74,6 +74,10 @@ class Router:
             if not self._named(name) and all(backend.models() for backend in self._backends):
                 raise unknown_target(name, known, place)
 
+    def is_alias(self, model: str) -> bool:
+        """Returns whether the name is an alias of the settings."""
+        return model in self._model_aliases
+
     def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
         """Returns all models that the client can request, each name once: the models' own names, then aliases."""
         known = self._models_by_name()

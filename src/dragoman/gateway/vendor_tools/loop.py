@@ -75,6 +75,11 @@ class VendorToolRunner(ToolRunSettings):
         """See `plan_vendor_tools`."""
         return plan_vendor_tools(request, route, self.executors_for, self.search_above, listings)
 
+    def shares_executors(self, other: "VendorToolRunner") -> bool:
+        """Returns whether both have the same executors, which are started and closed once."""
+        own, others = tuple(self.executors.values()), tuple(other.executors.values())
+        return self.on_close is other.on_close and list(map(id, own)) == list(map(id, others))
+
     async def start(self) -> None:
         """Starts all executors."""
         for executor in self.executors.values():

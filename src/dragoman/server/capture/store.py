@@ -67,22 +67,23 @@ class CaptureStore:
         is_captured = choice == "on" or (choice is None and self._config.filter != "requested")
         return CaptureRecorder(method, path, headers) if is_captured else None
 
-    def finish(self, capture: CaptureRecorder, record: AccessRecord) -> None:
-        """The exchange is over: stores its capture if the settings ask for it."""
+    def finish(self, capture: CaptureRecorder, record: AccessRecord) -> str | None:
+        """The exchange is over: stores its capture if the settings ask for it, and returns the name of its folder."""
         only_failed = self._config.filter == "failed" and capture.headers.get(HEADER) != "on"
         if only_failed and not (record.error or record.status >= 400 or set(record.warnings) - _IGNORED_WARNINGS):
-            return
+            return None
         size = capture.size_bytes
         if self._waiting and self._waiting + size > WAITING_BYTES:
             if not self._dropping:
                 log.warning("exchanges end faster than they can be kept: those that end now are not")
             self._dropping = True
-            return
+            return None
         self._dropping = False
         with self._lock:
             self._waiting += size
         name = f"{timestamp(time.time() - record.seconds)}-{record.id}"
         self._writer.submit(self._keep, name, capture, record.facts()).add_done_callback(partial(self._done, size))
+        return name
 
     def _done(self, size: int, done: "Future[None]") -> None:
         with self._lock:

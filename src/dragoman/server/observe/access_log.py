@@ -86,9 +86,11 @@ class AccessRecord:
         """Time spent on conversion."""
         self.tally = CallOutcomes()
         self._offered: frozenset[str] = frozenset()
+        self.finish = ""
+        """The finish reason; empty: the response has not ended."""
         self.warnings: list[str] = []
         """The codes of all warnings, in order."""
-        self._labels: list[str] = []
+        self.labels: list[str] = []
         """The codes with the names of what the warnings are about."""
         self._began_s = time.monotonic()
         self._facts: dict[str, object] = {
@@ -132,7 +134,7 @@ class AccessRecord:
                 self._facts |= {} if usage.cost_usd is None else {"cost_usd": usage.cost_usd}
             case Finish():
                 unseen = self.is_passthrough and not self._calls.calls
-                self._facts["finish"] = event.reason if unseen else finish_reason(event, self._calls)
+                self._facts["finish"] = self.finish = event.reason if unseen else finish_reason(event, self._calls)
             case ToolCallStart(name=name):
                 self._calls.calls += 1
                 self.tally.begin(name[:NAME_LIMIT_CHARS] if name in self._offered else NO_TOOL)
@@ -143,7 +145,9 @@ class AccessRecord:
                 self.tally.cut()
             case Notice(code):
                 self.warnings.append(code)
-                self._labels.append(event.label)
+                self.labels.append(event.label)
+                if code == "leaked_call_recovered":
+                    self.tally.recover()
             case Failure(error):
                 self.on_error(error)
             case _:
@@ -213,7 +217,7 @@ class AccessRecord:
         if recovered := self.warnings.count("leaked_call_recovered"):
             facts["recovered_calls"] = recovered
         if self.warnings:
-            facts["warnings"] = self._labels
+            facts["warnings"] = self.labels
         if self.error:
             facts["error"] = self.error[:300]
         return facts

@@ -43,7 +43,12 @@ class CallOutcomes:
         """Number of calls by tool and outcome."""
         self.steps: dict[tuple[str, str], int] = {}
         """Number of repairs by tool and name of the repair."""
+        self.kinds: dict[tuple[str, str, tuple[str, ...]], int] = {}
+        """Number of calls by tool, outcome and repairs; the outcome of intact calls that were left in the text is
+        `recovered`.
+        """
         self._open: str | None = None
+        self._is_recovered = False
         self._invalid = 0
         """Invalid calls that were sent to the client."""
 
@@ -51,10 +56,15 @@ class CallOutcomes:
         """A call of this tool begins."""
         self._open = tool
 
+    def recover(self) -> None:
+        """The next call was left in the text by the server."""
+        self._is_recovered = True
+
     def end(self, event: ToolCallEnd) -> None:
         """The open call is complete."""
         if self._open is not None:
-            _count(self.outcomes, (self._open, _outcome(self._open, event)))
+            outcome = _outcome(self._open, event)
+            self._count(outcome, event.repairs)
             self._invalid += event.schema_valid is False
             for step in event.repairs:
                 _count(self.steps, (self._open, step))
@@ -63,7 +73,7 @@ class CallOutcomes:
     def cut(self) -> None:
         """The open call is broken off."""
         if self._open is not None:
-            _count(self.outcomes, (self._open, "incomplete"))
+            self._count("incomplete")
         self._open = None
 
     def close(self, warnings: Sequence[str]) -> None:
@@ -75,9 +85,21 @@ class CallOutcomes:
         self.cut()
         for code in warnings:
             if code in _DROPPED:
-                _count(self.outcomes, (NO_TOOL, _DROPPED[code]))
+                self._count_dropped(_DROPPED[code])
         if (dropped := warnings.count("invalid_call") - self._invalid) > 0:
-            _count(self.outcomes, (NO_TOOL, "invalid"), dropped)
+            self._count_dropped("invalid", dropped)
+
+    def _count(self, outcome: Outcome, repairs: tuple[str, ...] = ()) -> None:
+        """Counts the open call."""
+        tool = self._open or NO_TOOL
+        _count(self.outcomes, (tool, outcome))
+        is_recovered, self._is_recovered = self._is_recovered and outcome in ("valid", "unchecked"), False
+        _count(self.kinds, (tool, "recovered" if is_recovered else outcome, repairs))
+
+    def _count_dropped(self, outcome: Outcome, number: int = 1) -> None:
+        """Counts calls that are not in the response."""
+        _count(self.outcomes, (NO_TOOL, outcome), number)
+        _count(self.kinds, (NO_TOOL, outcome, ()), number)
 
     def by_tool(self, limit: int) -> dict[str, dict[str, object]]:
         """Returns, for the log, outcomes and repairs of at most `limit` tools."""

@@ -21,10 +21,12 @@ from dragoman.core.errors import BackendUnavailableError, UnknownModelError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.tool_runs import ToolRunRecord
+from dragoman.records.writer import RecordWriter
 from dragoman.server.base_exchange import Route
 from dragoman.server.observe.access_log import NAME_LIMIT_CHARS, AccessRecord
 from dragoman.server.observe.backend_gauges import BackendGauges
 from dragoman.server.observe.call_outcomes import OUTCOMES
+from dragoman.server.observe.exchange_record import DroppedRecords
 from dragoman.server.observe.process_metrics import ProcessFamilies
 from dragoman.server.reload.metrics import ReloadMetrics
 
@@ -49,7 +51,7 @@ _PUBLISH_INTERVAL_S: Final = 1.0
 class Metrics:
     """The metrics of one application, in a registry of its own; with `shared_dir` also those of the other processes."""
 
-    def __init__(self, gateway: Gateway, shared_dir: Path | None = None) -> None:
+    def __init__(self, gateway: Gateway, shared_dir: Path | None = None, records: RecordWriter | None = None) -> None:
         self._models: set[str] = set()
         self._labels: dict[tuple[str, str], str] = {}
         """Labels by the model names of requests: finding one is slow if a backend has hundreds of models."""
@@ -104,6 +106,7 @@ class Metrics:
         )
         self._define_counts(make)
         self.reloads = ReloadMetrics(make)
+        self._dropped_records = DroppedRecords(make, records) if records is not None else None
         self.follow(gateway)
 
     def follow(self, gateway: Gateway) -> None:
@@ -164,6 +167,8 @@ class Metrics:
 
     def _set_up(self) -> None:
         self._backends.set(self._gateway.health())
+        if self._dropped_records is not None:
+            self._dropped_records.update()
 
     def _publish_state(self) -> None:
         """Publishes every second, from now on, which backends are ready."""

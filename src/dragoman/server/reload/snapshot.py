@@ -47,7 +47,8 @@ class Snapshot:
         """A request that uses this configuration has ended."""
         self._exchanges -= 1
         if self._on_idle is not None and not self._exchanges:
-            self._on_idle()
+            callback, self._on_idle = self._on_idle, None  # it may refer to this object
+            callback()
 
     @property
     def exchanges(self) -> int:
@@ -56,8 +57,9 @@ class Snapshot:
 
     def when_idle(self, callback: Callable[[], None]) -> None:
         """Calls the callback once no request uses this configuration; call it after the last one has begun."""
-        self._on_idle = callback
-        if not self._exchanges:
+        if self._exchanges:
+            self._on_idle = callback
+        else:
             callback()
 
     def check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:

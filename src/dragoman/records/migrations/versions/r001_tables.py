@@ -34,7 +34,7 @@ def upgrade() -> None:
         sa.Column("total_ms", sa.Integer, nullable=False),
         sa.Column("queue_ms", sa.Integer),
         sa.Column("prompt_ms", sa.Integer),
-        sa.Column("cost_usd", sa.Float(53)),
+        sa.Column("cost_usd", sa.Double),
         sa.Column("captured", sa.Text),
     )
     op.create_table(
@@ -89,7 +89,7 @@ def _create_sums() -> None:
             for kind in ("input", "cached", "output", "reasoning")
         ),
         sa.Column("total_ms", sa.BigInteger, nullable=False),
-        sa.Column("cost_usd", sa.Float(53), nullable=False),
+        sa.Column("cost_usd", sa.Double, nullable=False),
         sqlite_with_rowid=False,
     )
     op.create_table(

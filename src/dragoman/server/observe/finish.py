@@ -1,0 +1,76 @@
+"""What is done with a finished exchange: log, metrics, capture, span, record, hooks."""
+
+import logging
+from collections.abc import Callable, Iterable
+from functools import partial
+from typing import Final
+
+from dragoman.core import hooks
+from dragoman.core.hooks import OnError
+from dragoman.records.writer import RecordWriter
+from dragoman.server.base_exchange import Route
+from dragoman.server.capture.recorder import CaptureRecorder
+from dragoman.server.capture.store import CaptureStore
+from dragoman.server.observe.access_log import AccessRecord
+from dragoman.server.observe.exchange_record import exchange_record, is_recorded
+from dragoman.server.observe.metrics import Metrics
+from dragoman.server.observe.server_span import ServerSpan
+from dragoman.server.reload.snapshot import Snapshot
+
+POLLED_PATHS: Final = ("/health", "/ready", "/metrics")
+"""Paths that machines poll; a request is logged only if it is refused."""
+
+log = logging.getLogger("dragoman.server")
+
+
+class FinishedExchanges:
+    """Where finished exchanges are logged, counted and stored."""
+
+    def __init__(self, metrics: Metrics | None, records: RecordWriter | None, on_error: Iterable[OnError]) -> None:
+        self._metrics, self._records, self._on_error = metrics, records, tuple(on_error)
+
+    def add(
+        self,
+        snapshot: Snapshot,
+        route: Route | None,
+        record: AccessRecord,
+        capture: CaptureRecorder | None,
+        span: ServerSpan | None,
+    ) -> None:
+        """Logs, counts and stores a finished exchange; if one of these fails, the others still run.
+
+        Args:
+            snapshot: the configuration of the exchange.
+            route: what was requested by POST; None: something else.
+            record: what was observed.
+            capture: what is written to disk; None: nothing.
+            span: the span of the exchange; None: it is not traced.
+        """
+        captured: str | None = None
+
+        def keep(captures: CaptureStore, capture: CaptureRecorder) -> None:
+            nonlocal captured
+            captured = captures.finish(capture, record)
+
+        def store(records: RecordWriter, route: Route) -> None:
+            if is_recorded(route, record):
+                records.add(exchange_record(route, record, snapshot.gateway.is_alias, captured))
+
+        steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
+        if record.error or record.path not in POLLED_PATHS:
+            steps.append(("logged", record.log))
+        if self._metrics and route:
+            steps.append(("counted", partial(self._metrics.finish, route, record, snapshot.gateway)))
+        if snapshot.captures and capture:
+            steps.append(("kept", partial(keep, snapshot.captures, capture)))
+        if span is not None:
+            steps.append(("traced", span.finish))
+        if self._records and route:
+            steps.append(("recorded", partial(store, self._records, route)))
+        for name, step in steps:
+            try:
+                step()
+            except Exception:
+                log.exception("bug: %s could not be %s", record.id, name)
+        if record.cause is not None:
+            hooks.call_hooks((*self._on_error, *snapshot.gateway.on_error), record.cause, record.id)
