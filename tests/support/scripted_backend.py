@@ -188,10 +188,11 @@ async def serving(
     capture: CaptureConfig = NO_CAPTURE,
     keys: KeyRing | None = None,
     tracing: Any = None,
+    records: Any = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
-    app: Any = App(gateway, ServerConfig(**settings), capture=capture, keys=keys, tracing=tracing)
+    app: Any = App(gateway, ServerConfig(**settings), capture=capture, keys=keys, tracing=tracing, records=records)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.

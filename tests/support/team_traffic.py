@@ -1,6 +1,6 @@
 """Two days of a team: three agents, four models on three upstream servers, a real gateway between them.
 
-One model, `tiny-coder`, writes bad calls, above all of the tools that edit files. The agents' headers are those of the
+One model, `tiny-coder`, writes bad calls, above all of Codex's `apply_patch`. The agents' headers are those of the
 real programs; the records get the times of two days.
 """
 
@@ -20,6 +20,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.records.config import RecordsConfig
 from dragoman.records.record import ExchangeRecord
 from dragoman.records.writer import RecordWriter
+from support.clock import Clock
 from support.fake_upstream import END, HEAD, Server, server
 from support.http_client import http_client
 from support.scripted_backend import serving
@@ -27,8 +28,8 @@ from support.scripted_backend import serving
 DAY_S: Final = 86_400
 MODELS: Final = {"gpt-6": "cloud", "glm-5": "cloud", "qwen3-coder": "vllm", "tiny-coder": "laptop"}
 """The upstream server of each model."""
-BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.6, 0.1
-EDITING: Final = ("Edit", "apply_patch", "edit")
+BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.8, 0.1
+BAD_TOOL: Final = "apply_patch"
 
 
 class Agent(NamedTuple):
@@ -82,15 +83,12 @@ class TimedWriter(RecordWriter):
 async def simulate(url: str, exchanges: int, start_s: float) -> None:
     """Sends the requests, and writes their records to the database, spread over two days."""
     chance = random.Random(exchanges)
-    place = 0
-
-    def clock() -> float:
-        return start_s + 2 * DAY_S * place / exchanges
-
+    clock = Clock()
     writer = TimedWriter(url, clock)
     try:
         async with _gateway(chance, writer) as gateway_url, http_client(gateway_url) as client:
             for place in range(exchanges):
+                clock.s = start_s + 2 * DAY_S * place / exchanges
                 answer = await _send(client, chance.choice(AGENTS), chance.choice(list(MODELS)))
                 assert answer.status_code == 200, answer.text
     finally:
@@ -108,7 +106,7 @@ async def _gateway(chance: random.Random, writer: RecordWriter) -> AsyncIterator
         for name in dict.fromkeys(MODELS.values()):
             upstream = await stack.enter_async_context(server(play))
             models = tuple(model for model, place in MODELS.items() if place == name)
-            config = HttpConfig(url=upstream.url + "/v1", models=models, mode="native", max_retries=0)
+            config = HttpConfig(url=upstream.url + "/v1", models=models, tool_mode="native", max_retries=0)
             backends.append(HttpBackend(name, config, {}))
         _, url = await stack.enter_async_context(serving(Gateway(backends), records=writer))
         yield url
@@ -145,7 +143,7 @@ def _chunks(request: dict[str, Any], chance: random.Random) -> list[bytes]:
     arguments = {name: "text" for name in function["parameters"]["required"]}
     bad_share = 0.0
     if request["model"] == BAD_MODEL:
-        bad_share = BAD_SHARE if function["name"] in EDITING else OTHER_BAD_SHARE
+        bad_share = BAD_SHARE if function["name"] == BAD_TOOL else OTHER_BAD_SHARE
     if chance.random() < bad_share:
         arguments.popitem()
     call = {"name": function["name"], "arguments": json.dumps(arguments)}
