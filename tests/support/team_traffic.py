@@ -6,6 +6,7 @@ real programs; the records get the times of two days.
 
 import asyncio
 import contextlib
+import itertools
 import json
 import random
 from collections.abc import AsyncIterator, Callable, Sequence
@@ -28,7 +29,7 @@ from support.scripted_backend import serving
 DAY_S: Final = 86_400
 MODELS: Final = {"gpt-6": "cloud", "glm-5": "cloud", "qwen3-coder": "vllm", "tiny-coder": "laptop"}
 """The upstream server of each model."""
-BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.8, 0.1
+BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.9, 0.1
 BAD_TOOL: Final = "apply_patch"
 
 
@@ -83,13 +84,13 @@ class TimedWriter(RecordWriter):
 async def simulate(url: str, exchanges: int, start_s: float) -> None:
     """Sends the requests, and writes their records to the database, spread over two days."""
     chance = random.Random(exchanges)
-    clock = Clock()
+    clock, pairs = Clock(), list(itertools.product(AGENTS, MODELS))
     writer = TimedWriter(url, clock)
     try:
         async with _gateway(chance, writer) as gateway_url, http_client(gateway_url) as client:
             for place in range(exchanges):
                 clock.s = start_s + 2 * DAY_S * place / exchanges
-                answer = await _send(client, chance.choice(AGENTS), chance.choice(list(MODELS)))
+                answer = await _send(client, *pairs[place % len(pairs)])
                 assert answer.status_code == 200, answer.text
     finally:
         await asyncio.to_thread(writer.close)

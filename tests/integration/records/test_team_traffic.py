@@ -13,7 +13,7 @@ START_S = 20_000 * 86_400.0
 ALL = ("--since", "2024-10-04", "--until", "2024-10-06")
 
 
-@pytest.mark.parametrize("exchanges", [250, pytest.param(4000, marks=pytest.mark.every)])
+@pytest.mark.parametrize("exchanges", [240, pytest.param(4000, marks=pytest.mark.every)])
 async def test_report_names_bad_model_and_tool(
     exchanges: int, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
