@@ -29,7 +29,7 @@ from support.scripted_backend import serving
 DAY_S: Final = 86_400
 MODELS: Final = {"gpt-6": "cloud", "glm-5": "cloud", "qwen3-coder": "vllm", "tiny-coder": "laptop"}
 """The upstream server of each model."""
-BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.9, 0.1
+BAD_MODEL, BAD_SHARE, OTHER_BAD_SHARE = "tiny-coder", 0.8, 0.1
 BAD_TOOL: Final = "apply_patch"
 
 
@@ -84,7 +84,7 @@ class TimedWriter(RecordWriter):
 async def simulate(url: str, exchanges: int, start_s: float) -> None:
     """Sends the requests, and writes their records to the database, spread over two days."""
     chance = random.Random(exchanges)
-    clock, pairs = Clock(), list(itertools.product(AGENTS, MODELS))
+    clock, pairs = Clock(), list(itertools.product(AGENTS, (*MODELS, BAD_MODEL)))
     writer = TimedWriter(url, clock)
     try:
         async with _gateway(chance, writer) as gateway_url, http_client(gateway_url) as client:

@@ -60,10 +60,9 @@ Log = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = f"sqlite:///{tmp_path_factory.mktemp('records')}/records.sqlite"
-    write(url, RECORDS)
-    return url
+def url(empty_url: str) -> str:
+    write(empty_url, RECORDS)
+    return empty_url
 
 
 def write(url: str, records: list[ExchangeRecord]) -> None:
