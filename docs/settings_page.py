@@ -17,7 +17,7 @@ TYPES = {"boolean": "`true`, `false`", "array": "list of strings", "object": "ta
 INTRO = """\
 Settings come from one TOML file, `~/.config/dragoman/config.toml`, or the file that `--config FILE` or the variable
 `DRAGOMAN_CONFIG` names. No file is required. Environment variables override the file, and command-line options override
-both. After a change, restart `dragoman serve`.
+both. A running gateway [applies most changes](reload.md) by itself; the others need a restart.
 
 - `dragoman serve --print-config` prints the effective settings and where each comes from. It also reports problems
   that would prevent the start, such as missing models and files, and exits.

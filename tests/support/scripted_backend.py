@@ -19,8 +19,10 @@ from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
+from dragoman.records.writer import RecordWriter
 from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
+from dragoman.usage_limits.admission import UsageLimits
 from support.gateway import DEADLINE_S, http_request
 from support.http_client import http_client
 
@@ -188,11 +190,13 @@ async def serving(
     capture: CaptureConfig = NO_CAPTURE,
     keys: KeyRing | None = None,
     tracing: Any = None,
-    records: Any = None,
+    records: RecordWriter | None = None,
+    limits: UsageLimits | None = None,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
-    app: Any = App(gateway, ServerConfig(**settings), capture=capture, keys=keys, tracing=tracing, records=records)
+    more: dict[str, Any] = {"keys": keys, "tracing": tracing, "records": records, "limits": limits}
+    app: Any = App(gateway, ServerConfig(**settings), capture=capture, **more)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.

@@ -42,8 +42,10 @@ class HeldScript:
 class Connection:
     """A keep-alive connection, which belongs to one worker."""
 
-    def __init__(self, gateway: Gateway, *, model: str = "m") -> None:
+    def __init__(self, gateway: Gateway, *, model: str = "m", key: str = "") -> None:
+        """`key`: one that may see the processes of the gateway, if it has keys."""
         self._socket = connect(gateway.url)
+        self._key = key
         self._model = model
         self._seen = b""
 
@@ -65,7 +67,8 @@ class Connection:
 
     def health(self) -> dict[str, object]:
         """The body of /health."""
-        self.send(GET_HEALTH)
+        key = f"\r\nAuthorization: Bearer {self._key}\r\n\r\n".encode() if self._key else b"\r\n\r\n"
+        self.send(GET_HEALTH.replace(b"\r\n\r\n", key))
         head = self.read_to(b"\r\n\r\n")
         if not head:
             raise ConnectionResetError("the connection was closed without an answer")
@@ -96,8 +99,8 @@ class Connection:
 
 
 @contextlib.contextmanager
-def connections(gateway: Gateway, count: int, model: str = "m") -> Iterator[list[Connection]]:
-    opened = [Connection(gateway, model=model) for _ in range(count)]
+def connections(gateway: Gateway, count: int, model: str = "m", key: str = "") -> Iterator[list[Connection]]:
+    opened = [Connection(gateway, model=model, key=key) for _ in range(count)]
     try:
         yield opened
     finally:

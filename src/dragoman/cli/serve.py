@@ -275,6 +275,7 @@ def _serve_until_stopped(
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
         return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
+    from dragoman.compose.limits import usage_limits
     from dragoman.server.keys.ring import KeyRing
     from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
@@ -289,6 +290,7 @@ def _serve_until_stopped(
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
         records=record_writer(config.records),
+        limits=usage_limits(config, None),
     )
 
 

@@ -93,11 +93,19 @@ def build_gateway(
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = _response_store(stored, shared_dir)
-    rules = Routes(config.routes) if config.routes else None
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
-    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, rules)
+    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+
+
+def routes(config: settings.Config) -> Routes | None:
+    """Returns the rules that select models; None: there are none.
+
+    Raises:
+        ConfigError: A rule is not valid.
+    """
+    return Routes(config.routes) if config.routes else None
 
 
 @functools.cache

@@ -3,7 +3,7 @@
 from dataclasses import replace
 from pathlib import Path
 
-from dragoman.compose import shared_state, upstream_backends, vendor_tools
+from dragoman.compose import routes, shared_state, upstream_backends, vendor_tools
 from dragoman.compose.costs import price_book
 from dragoman.config import Config
 from dragoman.config.own_formats import with_formats
@@ -45,7 +45,7 @@ def rebuild_gateway(
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
     tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
     backends = [*servers, *running.backends[count:]]
-    return running.successor(backends, config.model_aliases, config.guard, tools, prices)
+    return running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
 
 
 def _priced(config: Config) -> object:

@@ -8,7 +8,19 @@ import msgspec
 from dragoman.config.sections import Config
 from dragoman.config.server import ServerConfig
 
-LIVE_SECTIONS: Final = ("keys", "upstreams", "model_aliases", "guard", "tools", "mcp", "prices", "capture", "chat")
+LIVE_SECTIONS: Final = (
+    "keys",
+    "upstreams",
+    "model_aliases",
+    "routes",
+    "formats",
+    "guard",
+    "tools",
+    "mcp",
+    "prices",
+    "capture",
+    "chat",
+)
 """Sections that a reload applies. Settings that are neither here nor in `LIVE_SERVER_SETTINGS` wait for a restart."""
 LIVE_SERVER_SETTINGS: Final = (
     "api_keys",

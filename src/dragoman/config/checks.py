@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
 from dragoman.prices.config import check_prices
+from dragoman.usage_limits.config import check_limits
 
 
 def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[str, str]) -> None:
@@ -52,6 +53,7 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
             raise ConfigError(f"unknown {quote(choice)}{one_of(choice, known, 'expected ')} - at {key}")
     validate_policy(config.guard)
     check_prices(config.prices)
+    check_limits(config.limits)
     if config.formats:
         from dragoman.config.own_formats import own_formats  # imports all formats
 

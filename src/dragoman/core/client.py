@@ -1,6 +1,8 @@
 """Who sent a request: what routing, limits, logs and records ask about a client."""
 
-from fnmatch import fnmatchcase
+import re
+from fnmatch import translate
+from functools import lru_cache
 from typing import Final
 
 import msgspec
@@ -51,5 +53,9 @@ ANONYMOUS: Final = ClientFacts()
 
 
 def _matches(patterns: tuple[str, ...], name: str) -> bool:
-    lower = name.lower()
-    return any(fnmatchcase(lower, pattern.lower()) for pattern in patterns)
+    return _compiled(patterns).match(name.lower()) is not None
+
+
+@lru_cache(1024)
+def _compiled(patterns: tuple[str, ...]) -> re.Pattern[str]:
+    return re.compile("|".join(translate(pattern.lower()) for pattern in patterns))

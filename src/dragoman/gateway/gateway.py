@@ -143,6 +143,7 @@ class Gateway:
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
         prices: PriceBook | None,
+        rules: Routes | None,
     ) -> "Gateway":
         """Returns a gateway with the same stored responses and hooks that is to replace this one.
 
@@ -152,8 +153,9 @@ class Gateway:
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
             prices: Prices of the models; None: no price is known.
+            rules: Rules that select models; None: there are none.
         """
-        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+        return Gateway(backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices, rules)
 
     def models(self, client: ClientFacts = ANONYMOUS) -> list[ServedModel]:
         """See `Router.models`."""
@@ -174,6 +176,14 @@ class Gateway:
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes`."""
         return self._router.routes(request, client)
+
+    def answering(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[tuple[str, str]]:
+        """Returns the names of the backends that may answer, each with its own name of the model.
+
+        Raises:
+            DragomanError: No backend serves the model.
+        """
+        return [(backend_name(backend), routed.model) for backend, routed in self._router.routes(request, client)]
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes_or_refresh`."""

@@ -44,6 +44,7 @@ from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.client_watch import Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
+from dragoman.server.keys.admission import identify, observe_sent
 from dragoman.server.keys.key import NO_RIGHTS, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
@@ -58,6 +59,7 @@ from dragoman.server.passthrough import Passthrough
 from dragoman.server.reload import admin
 from dragoman.server.reload.report import ReloadReport
 from dragoman.server.reload.snapshot import Snapshot
+from dragoman.usage_limits.admission import UsageLimits
 from dragoman.wire.dialect import Dialect
 
 if TYPE_CHECKING:
@@ -87,6 +89,7 @@ class App:
         keys: KeyRing | None = None,
         tracing: "Tracing | None" = None,
         records: RecordWriter | None = None,
+        limits: UsageLimits | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
@@ -97,6 +100,7 @@ class App:
             keys: the API keys; None: those of `config`, which have no names.
             tracing: begins the spans of requests; None: there are no traces.
             records: writes a record of each exchange, and is closed by its owner; None: there are none.
+            limits: counts the use of keys with a name, and limits it; None: nothing does.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
@@ -115,6 +119,7 @@ class App:
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
+        self._limits = limits
         self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
         self._finished = FinishedExchanges(self._metrics, records, on_error)
         if self._metrics:
@@ -153,9 +158,8 @@ class App:
         method, own_path = scope["method"], _own_path(scope)
         path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
         headers = _join_headers(scope["headers"])
-        record = AccessRecord(method, own_path)
+        record = AccessRecord(method, own_path, gateway.prices)
         record.trace = trace_context.read(headers)
-        record.prices = gateway.prices
         fields = {"x-request-id": record.id, "request-id": record.id}
         route = self._by_path.get(path)
         if route is not None and model:
@@ -166,6 +170,8 @@ class App:
             self._metrics.begin()
 
         def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
+            if record.admission is not None and posted is not None:
+                observe_sent(record, message, posted.dialect.name)
             if message["type"] == "http.response.start":
                 record.status = message["status"]
                 message["headers"] = [*message["headers"], *encode_headers(fields)]
@@ -174,8 +180,7 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= snapshot.check_origin(headers)
-            key = _authenticate(snapshot.keys, method, path, headers)
-            record.client = key.client
+            key = identify(record, _authenticate(snapshot.keys, method, path, headers), posted, self._limits)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":
@@ -222,6 +227,8 @@ class App:
                 await send({"type": "lifespan.startup.complete"})
             else:
                 await self.snapshot.gateway.close()
+                if self._limits is not None:
+                    await self._limits.close()
                 await send({"type": "lifespan.shutdown.complete"})
                 return
 
@@ -248,13 +255,7 @@ class App:
         return paths.not_found(method, path, self._by_path, routes)
 
     async def _get(
-        self,
-        snapshot: Snapshot,
-        scope: Scope,
-        path: str,
-        headers: Mapping[str, str],
-        send: Send,
-        key: ApiKey,
+        self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], send: Send, key: ApiKey
     ) -> None:
         """Answers all requests that are not requests of a dialect.
 
@@ -283,7 +284,7 @@ class App:
         elif path in self._gets:
             await self._gets[path](snapshot, send, key.is_admin)
         elif path == USAGE_PATH:
-            await respond(send, 200, usage_body(key))
+            await respond(send, 200, await usage_body(key, self._limits))
         elif stored.is_served(path):
             store = gateway.response_store
             arguments = (store, method, path, query, key.name)

@@ -17,10 +17,12 @@ import msgspec
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import (
     BackendUnavailableError,
+    BudgetExceededError,
     ContentEncodingError,
     ContextOverflowError,
     DragomanError,
     MethodNotAllowedError,
+    RateLimitError,
     RequestError,
     RequestTooLargeError,
     UpstreamError,
@@ -75,7 +77,10 @@ def error_headers(error: DragomanError) -> dict[str, str]:
     fields = {} if error.retry_after_s is None else {"retry-after": str(max(1, round(error.retry_after_s)))}
     if isinstance(error, UpstreamError):
         return ({SHOULD_RETRY: "false"} if error.is_permanent else {}) | fields | error.headers
-    return {SHOULD_RETRY: "false"} | fields if isinstance(error, ContextOverflowError) else fields
+    is_permanent = isinstance(error, ContextOverflowError | BudgetExceededError)
+    if is_permanent or (isinstance(error, RateLimitError) and error.is_permanent):
+        return {SHOULD_RETRY: "false"} | fields
+    return fields
 
 
 class Route(NamedTuple):
@@ -92,6 +97,11 @@ class Route(NamedTuple):
     """Whether the path compacts the conversation instead of generating."""
     loads: bool | None = None
     """Whether the path loads a model, or unloads it; None: neither."""
+
+    @property
+    def is_limited(self) -> bool:
+        """Whether requests count against the limits of their key: those that ask a model."""
+        return self.counting is None and self.loads is None
 
     @property
     def label(self) -> str:

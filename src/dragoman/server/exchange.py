@@ -38,6 +38,7 @@ from dragoman.server import stored
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, with_model
 from dragoman.server.client_watch import Client, ClientWatch
 from dragoman.server.keep_alive import KeepAlive
+from dragoman.server.keys.admission import admit
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.observer import ServerObserver
 from dragoman.server.observe.prompt_progress import PromptProgressReport
@@ -160,6 +161,8 @@ class Exchange(BaseExchange):
 
     async def _answer(self, request: Request, body: bytes) -> None:
         large = len(body) >= LARGE_BYTES
+        if self._record.admission is not None:
+            await admit(self._record, self._gateway, request, large=large)
         context = ExchangeContext(
             self._record.turn_id,
             int(time.time()),

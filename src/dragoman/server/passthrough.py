@@ -32,6 +32,7 @@ from dragoman.gateway.routing.router import backend_name
 from dragoman.server import form
 from dragoman.server.base_exchange import BaseExchange, Route, encode_headers, log, with_model
 from dragoman.server.client_watch import Client, ClientWatch
+from dragoman.server.keys.admission import admit_untranslated
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.text import json_cursor
 from dragoman.wire.response_headers import client_headers
@@ -86,6 +87,8 @@ class Passthrough(BaseExchange):
             carried["accept"] = headers["accept"]
         carried |= self._record.trace
         async with ClientWatch(self._client, self._config.write_timeout_s) as self._watch:
+            is_json = outgoing.content_type == "application/json"
+            await admit_untranslated(self._record, self._gateway, request, len(body) if is_json else 0)
             routes = await self._gateway.routes_or_refresh(request, self._record.client)
             backends = [
                 (backend, planned.model) for backend, planned in routes if backend.forwards(self._path, planned.model)

@@ -28,6 +28,7 @@ from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.reload.process import ProcessReload, Reloadable
 from dragoman.server.warm_up import warm_up
 from dragoman.tracing.environment import tracing_from
+from dragoman.usage_limits.admission import UsageLimits
 
 if TYPE_CHECKING:
     from dragoman.tracing.exchange import Tracing
@@ -67,6 +68,7 @@ def run(
     keys: KeyRing | None = None,
     reloadable: Reloadable | None = None,
     records: RecordWriter | None = None,
+    limits: UsageLimits | None = None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -80,6 +82,7 @@ def run(
         keys: the API keys; None: those of `config`.
         reloadable: what a reload of the configuration needs; None: it cannot be reloaded.
         records: writes a record of each exchange, and is closed at the end; None: there are none.
+        limits: counts and limits the use of keys; None: nothing does.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -88,7 +91,7 @@ def run(
     with closed(records), contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
         own = None
         if app is None:
-            own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records)
+            own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records, limits=limits)
         server = new_server(own or cast(Asgi, app), config)
         shutdown = Shutdown(server, print_status)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None

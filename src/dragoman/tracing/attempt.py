@@ -7,7 +7,7 @@ ended with the next one or with the exchange, as only the exchange knows whether
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from opentelemetry.context import Context
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, Tracer, set_span_in_context
@@ -19,6 +19,7 @@ from dragoman.core.errors import DragomanError, UpstreamError, failure_reason
 from dragoman.core.events import (
     AnyEvent,
     EventOrder,
+    EventType,
     Failure,
     Finish,
     Notice,
@@ -36,11 +37,15 @@ from dragoman.tracing.propagation import trace_headers
 from dragoman.wire.response_headers import REQUEST_ID
 
 Attributes = dict[str, AttributeValue]
+_FRAME: Final[frozenset[EventType]] = frozenset((Start, Notice, UsageUpdate, Finish, Failure))
+"""Types of events that the model did not write."""
+_CALL: Final[frozenset[EventType]] = frozenset((ToolCallStart, ToolCallIncomplete, ToolCallEnd))
 
-MESSAGE_CHARS = 300
-NAME_CHARS = 100
-_INT64_MAX, _FLOAT_MAX = 2**63 - 1, 1e308
-MAX_ITEMS = 48
+MESSAGE_CHARS: Final = 300
+NAME_CHARS: Final = 100
+_INT64_MAX: Final = 2**63 - 1
+_FLOAT_MAX: Final = 1e308
+MAX_ITEMS: Final = 48
 """Maximum number of different warnings, or repairs, of a span."""
 
 
@@ -162,15 +167,16 @@ class AttemptSpan:
 
     def observe(self, batch: Sequence[AnyEvent]) -> None:
         """Records events of the response."""
-        if len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
-            self._mark_first()
+        if self._first_s and len(batch) == 1 and type(batch[0]) is TextDelta:  # the most frequent case
             return
         for event in batch:
             kind = type(event)
-            if kind is Start or kind is Notice or kind is UsageUpdate or kind is Finish or kind is Failure:
+            if kind in _FRAME:
                 self._observe_frame(event)
-            else:
+                continue
+            if not self._first_s:
                 self._mark_first()
+            if kind in _CALL:
                 self._observe_call(event)
 
     def _observe_frame(self, event: AnyEvent) -> None:
@@ -201,10 +207,9 @@ class AttemptSpan:
                 pass
 
     def _mark_first(self) -> None:
-        if not self._first_s:
-            self._first_s = time.perf_counter() - self._began_s
-            if self._phases is not None:
-                self._phases.on_output()
+        self._first_s = time.perf_counter() - self._began_s
+        if self._phases is not None:
+            self._phases.on_output()
 
     def stop(self, error: BaseException | None, *, complete: bool = True) -> None:
         """The attempt is over; only the first call counts.

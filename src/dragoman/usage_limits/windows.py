@@ -81,12 +81,18 @@ class WindowState(NamedTuple):
 class RateWindows:
     """The windows of all keys."""
 
-    def __init__(self, storage: WindowStorage, fallback_errors: tuple[type[Exception], ...] = ()) -> None:
+    def __init__(
+        self,
+        storage: WindowStorage,
+        fallback_errors: tuple[type[Exception], ...] = (),
+        on_close: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         """Args:
         storage: Where the counters are.
         fallback_errors: Errors of a server, after which this process counts in its memory for some time.
+        on_close: Closes the connections of the storage; None: it has none.
         """
-        self._storage, self._errors = storage, fallback_errors
+        self._storage, self._errors, self._on_close = storage, fallback_errors, on_close
         self._memory: MemoryStorage | None = None
         self._memory_until_s = 0.0
 
@@ -107,6 +113,11 @@ class RateWindows:
     async def state(self, name: str, limit: int) -> WindowState:
         """Returns what is used of the limit."""
         return WindowState(limit, *await self._call(lambda storage: storage.get_sliding_window(name, WINDOW_S)))
+
+    async def close(self) -> None:
+        """Closes the connections of the storage."""
+        if self._on_close is not None:
+            await self._on_close()
 
     async def _call(self, use: Callable[[WindowStorage], Awaitable[T]]) -> T:
         """Uses the storage, or memory while it cannot be used: then each process counts for itself."""

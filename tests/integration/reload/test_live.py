@@ -5,6 +5,7 @@ import gc
 import weakref
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
+from inspect import signature
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from dragoman.compose.reload import rebuild_gateway
 from dragoman.config import Config
 from dragoman.config.server import CaptureConfig
 from dragoman.core.errors import ConfigError
+from dragoman.gateway.gateway import Gateway
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.server.app import App
 from dragoman.server.reload.live import LiveConfiguration
@@ -61,6 +63,11 @@ async def test_equal_parts_are_reused() -> None:
         changed = msgspec.structs.replace(before, mcp={"files": McpServerConfig(command=("true",))})
         await reload.apply(changed)
         assert not app.snapshot.gateway.vendor_tools.shares_executors(second.vendor_tools)
+
+
+def test_successor_has_every_part_of_a_gateway() -> None:
+    parts = set(signature(Gateway).parameters)
+    assert parts == {*signature(Gateway.successor).parameters} - {"self"} | {"response_store", "seal"}
 
 
 async def test_nothing_of_replaced_configurations_remains(tmp_path: Path) -> None:

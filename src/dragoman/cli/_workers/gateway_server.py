@@ -25,6 +25,7 @@ from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.reload.live import Rebuild
 from dragoman.server.run import Server, Shutdown, closed, new_server, runner, serve, traces
+from dragoman.usage_limits.admission import UsageLimits
 
 log = logging.getLogger("dragoman.serve")
 
@@ -50,6 +51,7 @@ def run_worker(
     shared_dir: Path,
     keys: KeyRing,
     records: RecordWriter | None = None,
+    limits: UsageLimits | None = None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -64,6 +66,7 @@ def run_worker(
         shared_dir: the private folder of all workers.
         keys: the API keys.
         records: writes a record of each exchange; None: there are none.
+        limits: counts and limits the use of keys; None: nothing does.
 
     Raises:
         DragomanError: a backend did not start.
@@ -78,6 +81,7 @@ def run_worker(
             keys=keys,
             tracing=tracing,
             records=records,
+            limits=limits,
         )
         server = new_server(app, config.server)
         for each in sockets:

@@ -7,6 +7,7 @@ from functools import partial
 from dragoman import compose
 from dragoman.cli._workers.child import Child
 from dragoman.cli._workers.gateway_server import run_worker
+from dragoman.compose.limits import usage_limits
 from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.server.keys.ring import KeyRing
@@ -19,8 +20,9 @@ def _serve(child: Child) -> int:
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
     rebuild = partial(rebuild_gateway, shared_dir=plan.folder)
     records = record_writer(plan.config.records)
+    limits = usage_limits(plan.config, plan.folder)
     return run_worker(
-        gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys, records
+        gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys, records, limits
     )
 
 

@@ -21,6 +21,7 @@ from dragoman.gateway.hooks.call_veto import CallVeto
 from dragoman.gateway.hooks.hook_runner import HookRunner
 from dragoman.gateway.response_builder import ResponseBuilder, ResponseJob
 from dragoman.gateway.response_stream import BackendAttempt
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard import feedback
@@ -55,6 +56,7 @@ class HookedGateway(Gateway):
         policy: GuardPolicy,
         vendor_tools: VendorToolRunner,
         prices: PriceBook | None,
+        rules: Routes | None,
     ) -> Gateway:
         """Returns a gateway with the same stored responses and hooks; see `Gateway.successor`.
 
@@ -64,8 +66,9 @@ class HookedGateway(Gateway):
             policy: Settings of the guard.
             vendor_tools: Runs tools that the APIs' vendors run.
             prices: Prices of the models; None: no price is known.
+            rules: Rules that select models; None: there are none.
         """
-        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices)
+        parts = (backends, model_aliases, self.response_store, policy, self.seal, vendor_tools, prices, rules)
         return HookedGateway(self._hooks, *parts)
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:

@@ -8,6 +8,8 @@ import msgspec
 from dragoman.config.keys import KeyConfig
 from dragoman.core.errors import ForbiddenError, quote
 from dragoman.server.keys.key import ApiKey
+from dragoman.usage_limits.admission import UsageLimits
+from dragoman.usage_limits.report import usage_report
 
 USAGE_PATH: Final = "/v1/usage"
 """Path at which a client gets the facts about its own key."""
@@ -28,10 +30,19 @@ def check_path(key: ApiKey, path: str) -> None:
         )
 
 
-def usage_body(key: ApiKey) -> bytes:
-    """Returns the facts about a key as JSON: what it may use, until when, and its limits; null: no limit."""
+async def usage_body(key: ApiKey, usage: UsageLimits | None) -> bytes:
+    """Returns the facts about a key as JSON: what it may use, until when, its limits and its use; null: no limit.
+
+    Args:
+        key: The key.
+        usage: The use of all keys; None: nothing counts it.
+
+    Raises:
+        BackendUnavailableError: The use cannot be read.
+    """
     config = key.config
     expires = None if key.expires_s == float("inf") else datetime.fromtimestamp(key.expires_s, UTC).isoformat()
+    used = await usage_report(usage, key.name, config) if usage is not None and key.name else {}
     return msgspec.json.encode(
         {
             "object": "key",
@@ -43,4 +54,5 @@ def usage_body(key: ApiKey) -> bytes:
             "expires_at": expires,
             "limits": {name: getattr(config, name) or None for name in _LIMITS},
         }
+        | used
     )

@@ -35,6 +35,7 @@ from dragoman.prices.price_book import PriceBook
 from dragoman.server.observe.call_outcomes import NO_TOOL, CallOutcomes
 from dragoman.server.observe.timestamps import timestamp
 from dragoman.trace_context import trace_id
+from dragoman.usage_limits.admission import Admission
 from dragoman.wire.response_headers import REQUEST_ID, attempt_headers
 
 log = logging.getLogger("dragoman.access")
@@ -56,7 +57,7 @@ _UNRECORDED: Final = frozenset((TextDelta, ToolCallDelta, ReasoningDelta, Detail
 class AccessRecord:
     """What is recorded of one request, while it runs."""
 
-    def __init__(self, method: str, path: str) -> None:
+    def __init__(self, method: str, path: str, prices: PriceBook | None = None) -> None:
         self.turn_id = random_id()
         """The id as dialects use it, without a prefix."""
         self.id = f"req_{self.turn_id}"
@@ -74,8 +75,12 @@ class AccessRecord:
         """The client's trace headers, which are forwarded."""
         self.client = ANONYMOUS
         """Who sent the request."""
-        self.prices: PriceBook | None = None
+        self.prices = prices
         """Prices of models; None: no price is known."""
+        self.admission: Admission | None = None
+        """What limits the API key; None: nothing does."""
+        self.delta_count = 0
+        """Events of the stream that were sent, if `admission` is set."""
         self.attempts = Attempts()
         """Which backends were asked."""
         self._upstream_request_id = ""
@@ -127,7 +132,7 @@ class AccessRecord:
                 self.usage = Usage(input_tokens=tokens)
             case UsageUpdate(usage):
                 if self.prices is not None:
-                    usage = self._priced(usage, self.prices)
+                    usage = self.priced(usage, self.prices)
                 self.usage = usage
                 self._facts["input_tokens"] = usage.input_tokens
                 self._facts["output_tokens"] = usage.output_tokens
@@ -153,8 +158,13 @@ class AccessRecord:
             case _:
                 pass
 
-    def _priced(self, usage: Usage, prices: PriceBook) -> Usage:
-        """Returns the usage with its cost, if the price is known."""
+    def priced(self, usage: Usage, prices: PriceBook) -> Usage:
+        """Returns the usage with its cost, if the price is known.
+
+        Args:
+            usage: The tokens of the response.
+            prices: Prices of models.
+        """
         cost_usd = prices.cost_usd(self.attempts.upstream, self.attempts.model, usage, self.seconds)
         return usage if cost_usd is None else msgspec.structs.replace(usage, cost_usd=round(cost_usd, 9))
 

@@ -11,6 +11,7 @@ from dragoman.records.writer import RecordWriter
 from dragoman.server.base_exchange import Route
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.capture.store import CaptureStore
+from dragoman.server.keys.admission import settle
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.exchange_record import exchange_record, is_recorded
 from dragoman.server.observe.metrics import Metrics
@@ -57,6 +58,7 @@ class FinishedExchanges:
                 records.add(exchange_record(route, record, snapshot.gateway.is_alias, captured))
 
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
+        steps += [("settled", partial(settle, record))] if record.admission is not None else []
         if record.error or record.path not in POLLED_PATHS:
             steps.append(("logged", record.log))
         if self._metrics and route:
