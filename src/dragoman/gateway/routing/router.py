@@ -87,7 +87,7 @@ class Router:
         models = list((known | named).values())
         if (permissions := client.permissions) is None:
             return models
-        return [model for model in models if self._permitted(Request(model.id, ()), client, permissions)]
+        return [model for model in models if self._may_list(Request(model.id, ()), permissions)]
 
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns the backends that serve the model, in order of preference.
@@ -125,6 +125,10 @@ class Router:
             return ()
         return [each for each in self._serving(request, client) if permissions.admits_upstream(backend_name(each[0]))]
 
+    def _may_list(self, request: Request, permissions: Permissions) -> bool:
+        served = self._serving_by_name(request) if permissions.admits_model(request.model) else ()
+        return any(permissions.admits_upstream(backend_name(backend)) for backend, _ in served)
+
     def _waiting_for(self, request: Request, permissions: Permissions | None) -> list[str]:
         """Returns the names of the backends that may serve the model, but do not know their models yet."""
         waiting = [backend_name(backend) for backend in self._backends if not backend.models()]
@@ -138,6 +142,10 @@ class Router:
         decision = None if self._rules is None else self._rules.decide(request, client, self._load)
         if decision is not None and decision.models:
             return self._serving_one_of(decision)
+        return self._serving_by_name(request)
+
+    def _serving_by_name(self, request: Request) -> Sequence[tuple[Backend, str]]:
+        """As `_serving`, without rules."""
         model, aliases = request.model, self._model_aliases
         if model not in aliases and (served := self._listed_by(model)):  # the most frequent case
             return served
