@@ -13,7 +13,7 @@ from dragoman.records.reports.period import Period
 from dragoman.records.reports.read import Reader, read_totals
 from support.sample_records import DAY_S, START_S, sample_records, totals_of, write_records
 
-RECORDS = list(sample_records(1500))
+RECORDS = list(sample_records(700))
 ALWAYS = Period(0, 2**33)
 GROUPINGS = {
     "model": Grouping(("model",)),
@@ -43,12 +43,11 @@ PERIODS = {
 
 
 @pytest.fixture(scope="module")
-def engine(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Engine]:
-    location = locate(f"sqlite:///{tmp_path_factory.mktemp('records')}/records.sqlite")
-    writing = open_for_writing(location)
+def engine(empty_url: str) -> Iterator[Engine]:
+    writing = open_for_writing(locate(empty_url))
     write_records(writing, RECORDS)
     writing.dispose()
-    reading = open_for_reading(location)
+    reading = open_for_reading(locate(empty_url))
     yield reading
     reading.dispose()
 

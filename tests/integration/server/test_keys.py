@@ -4,9 +4,7 @@ from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
-import anthropic
 import httpx2
-import openai
 import pytest
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
@@ -14,12 +12,14 @@ from mcp.client.streamable_http import streamable_http_client
 from dragoman import compose
 from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
+from dragoman.config.routes import take_routes
 from dragoman.config.server import CaptureConfig
 from dragoman.core.backend import EventStream
 from dragoman.core.errors import UpstreamError
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.server.keys.ring import KeyRing
 from dragoman.tool_executors.config import ToolsConfig
@@ -145,6 +145,19 @@ async def test_failover_and_aliases_do_not_leave_the_upstreams_of_the_key() -> N
         assert not asked
         assert (await it.ask("", model="either")).status_code == 200
         assert len(asked) == 1
+
+
+async def test_rules_do_not_leave_the_upstreams_of_the_key() -> None:
+    asked: list[Request] = []
+    other = named("other", "theirs", script=scripted(*[[TextDelta("a")]] * 9, asked=asked))
+    rules = Routes(take_routes({"routes": [{"use": ["theirs", "ours"]}]}, "file"))
+    gateway = Gateway([named("own", "ours"), other], rules=rules)
+    async with clients(gateway, ring(alice=KeyConfig(upstreams=("own",)))) as it:
+        answer = await it.ask("alice", model="m")
+        assert (answer.status_code, answer.headers["x-dragoman-upstream"]) == (200, "own")
+        assert not asked
+        assert await it.models("alice") == ["m", "ours", "n"], "as without rules"
+        assert (await it.ask("", model="m")).headers["x-dragoman-upstream"] == "other"
 
 
 class _Starting(Scripted):
@@ -288,25 +301,3 @@ async def test_captures_contain_no_secret(tmp_path: Any) -> None:
     files = [path for path in tmp_path.rglob("*") if path.is_file()]
     assert b"my environment has" in b"".join(path.read_bytes() for path in files)
     assert not [path for path in files if secret("alice").encode() in path.read_bytes()]
-
-
-async def test_sdks_use_a_named_key() -> None:
-    async with clients(Gateway([named("a", "hidden")]), ring(alice=KeyConfig(models=("m",)))) as it:
-        own = openai.AsyncOpenAI(api_key=secret("alice"), base_url=f"{it.url}/v1", max_retries=0)
-        async with own as client:
-            reply = await client.chat.completions.create(model="m", messages=[{"role": "user", "content": "Hello"}])
-            assert reply.choices[0].message.content == "Hello"
-            assert (await client.responses.create(model="m", input="Hello")).output_text == "Hello"
-            assert [model.id async for model in client.models.list()] == ["m"]
-            with pytest.raises(openai.NotFoundError) as missing:
-                await client.responses.create(model="hidden", input="Hello")
-            assert missing.value.code == "model_not_found"
-        claude = anthropic.AsyncAnthropic(api_key=secret("alice"), base_url=it.url, max_retries=0)
-        async with claude as anthropic_client:
-            message = await anthropic_client.messages.create(
-                model="m", max_tokens=9, messages=[{"role": "user", "content": "Hello"}]
-            )
-            assert message.content[0].type == "text"
-        async with anthropic.AsyncAnthropic(api_key="unknown-key", base_url=it.url, max_retries=0) as stranger:
-            with pytest.raises(anthropic.AuthenticationError):
-                await stranger.models.list()

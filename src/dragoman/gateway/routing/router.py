@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -86,7 +87,7 @@ class Router:
         models = list((known | named).values())
         if (permissions := client.permissions) is None:
             return models
-        return [model for model in models if self._permitted(Request(model.id, ()), client, permissions)]
+        return [model for model in models if self._may_list(Request(model.id, ()), permissions)]
 
     def routes(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """Returns the backends that serve the model, in order of preference.
@@ -124,6 +125,10 @@ class Router:
             return ()
         return [each for each in self._serving(request, client) if permissions.admits_upstream(backend_name(each[0]))]
 
+    def _may_list(self, request: Request, permissions: Permissions) -> bool:
+        served = self._serving_by_name(request) if permissions.admits_model(request.model) else ()
+        return any(permissions.admits_upstream(backend_name(backend)) for backend, _ in served)
+
     def _waiting_for(self, request: Request, permissions: Permissions | None) -> list[str]:
         """Returns the names of the backends that may serve the model, but do not know their models yet."""
         waiting = [backend_name(backend) for backend in self._backends if not backend.models()]
@@ -137,6 +142,10 @@ class Router:
         decision = None if self._rules is None else self._rules.decide(request, client, self._load)
         if decision is not None and decision.models:
             return self._serving_one_of(decision)
+        return self._serving_by_name(request)
+
+    def _serving_by_name(self, request: Request) -> Sequence[tuple[Backend, str]]:
+        """As `_serving`, without rules."""
         model, aliases = request.model, self._model_aliases
         if model not in aliases and (served := self._listed_by(model)):  # the most frequent case
             return served
@@ -168,11 +177,14 @@ class Router:
         return self._providers_of(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
 
     def _load(self, name: str) -> float:
-        """Returns the number of requests that the preferred backend of a model has."""
-        for backend, _ in self._named(name):
+        """Returns the number of requests that the preferred backend of a model has; infinite if it accepts none now."""
+        for backend, model in self._named(name):
             health = backend.health()
+            limited = health.get("limited_s")
+            if isinstance(limited, Mapping) and model in limited:
+                return math.inf
             return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
-        return 0
+        return math.inf
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""
