@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -62,6 +62,14 @@ def line_of(text: str, key: str) -> int:
 def _has(tables: Mapping[str, Any], key: str) -> bool:
     """Returns whether the tables have this key, whose parts may contain dots themselves."""
     return key in tables or any(
-        isinstance(value, dict) and key.startswith(f"{name}.") and _has(value, key[len(name) + 1 :])
-        for name, value in tables.items()
+        key.startswith(f"{name}.") and _has(value, key[len(name) + 1 :]) for name, value in _tables(tables)
     )
+
+
+def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields all tables, those of an array as `routes[1]`."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield name, value
+        elif isinstance(value, list):
+            yield from ((f"{name}[{number}]", each) for number, each in enumerate(value, 1) if isinstance(each, dict))

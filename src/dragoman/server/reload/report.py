@@ -26,8 +26,9 @@ class ReloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def text(self) -> str:
         """Returns the line of the log."""
         if self.result == "rejected":
-            known = not self.line or f"line {self.line}," in self.error
-            where = "" if known else f" ({self.file}, line {self.line})"
+            where = f", line {self.line}" if self.error.endswith(self.file) else f" ({self.file}, line {self.line})"
+            if not self.line or f"line {self.line}," in self.error:
+                where = ""
             return f"the configuration was not reloaded, and nothing has changed: {self.error}{where}"
         waits = f"; only a restart changes {', '.join(self.need_restart)}" if self.need_restart else ""
         if self.result == "unchanged":
