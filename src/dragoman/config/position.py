@@ -33,6 +33,19 @@ def error_line(error: ConfigError, path: Path | None) -> int:
         return 0
 
 
+def with_line(message: str, file: str, line: int) -> str:
+    """Returns the message of an error with the line that it is about, unless that is not known or part of it.
+
+    Args:
+        message: The message.
+        file: The settings file.
+        line: The number of the line; 0: not known.
+    """
+    if not line or f"line {line}," in message:
+        return message
+    return f"{message}, line {line}" if message.endswith(file) else f"{message} ({file}, line {line})"
+
+
 def line_of(text: str, key: str) -> int:
     """Returns the number of the line that sets this key, from 1; 0: none does.
 
