@@ -13,6 +13,7 @@ import pytest
 
 from dragoman import compose
 from dragoman import config as settings
+from dragoman.compose.reload import rebuild_gateway
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request, ToolCall, ToolResult, part_text
@@ -475,3 +476,21 @@ async def test_call_that_gateway_would_run_needs_permission(stream: bool) -> Non
     assert isinstance(result, ToolResult)
     assert result.is_error
     assert part_text(result.parts[0]).startswith("The call of web_search was refused and not run: web_search is off.")
+
+
+UPSTREAMS = {"first": 'call_format = "mine"', "second": 'call_format = "hermes"'}
+
+
+async def test_reload_replaces_servers_whose_format_changed(tmp_path: Path) -> None:
+    def load(closer: str) -> settings.Config:
+        servers = (f'[upstreams.{name}]\nurl = "http://127.0.0.1:9/v1"\n{more}\n' for name, more in UPSTREAMS.items())
+        path = tmp_path / "reloaded.toml"
+        path.write_text(f'[formats.mine]\nopener = "<mine>"\ncloser = "{closer}"\n{"".join(servers)}')
+        return settings.load(path, {}, {})[0]
+
+    before, after = load("</mine>"), load("</other>")
+    running = compose.build_gateway(before, embedded=False)
+    same, changed = rebuild_gateway(before, running, before), rebuild_gateway(after, running, before)
+    assert list(same.backends) == list(running.backends)
+    assert [new is old for new, old in zip(changed.backends, running.backends, strict=True)] == [False, True]
+    await running.close()

@@ -4,6 +4,7 @@ client ─HTTP→ gateway → scripted backend, whose responses have 100 tokens 
 """
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -16,6 +17,8 @@ import httpx2
 import openai
 import pytest
 
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.compose.limits import usage_limits
 from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
@@ -26,6 +29,8 @@ from dragoman.prices.config import PriceConfig
 from dragoman.prices.price_book import PriceBook
 from dragoman.server.keys.ring import KeyRing
 from dragoman.usage_limits.config import LimitsConfig
+from support.fake_upstream import server as upstream
+from support.fake_upstream import whole
 from support.gateway import shape_of
 from support.scripted_backend import Script, Scripted, eventually, serving
 from support.vendor_tools import body
@@ -205,7 +210,7 @@ async def test_parallel_requests_never_exceed_a_budget_by_more_than_one_response
     assert budget_usd <= spent_usd <= budget_usd + COST_USD
     error = last.json()["error"]
     assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
-    assert "0.5 US dollars of a day, is used up; it is renewed at 20" in error["message"]
+    assert "(0.5 US dollars per day) is used up; it is renewed at 20" in error["message"]
     assert last.headers["x-should-retry"] == "false"
     assert 0 < int(last.headers["retry-after"]) <= 86_400
     assert used["left"]["budget_usd_per_day"]["remaining"] == 0
@@ -247,6 +252,18 @@ async def test_response_that_the_client_leaves_is_counted_by_estimate(tmp_path: 
             used = await day()
     assert (used["requests"], used["output_tokens"] > 0, used["input_tokens"] > 0) == (1, True, True)
     assert used["cost_usd"] > 0
+
+
+async def test_prompt_of_a_complete_response_that_the_client_leaves_counts(tmp_path: Path) -> None:
+    model = Model(waits=True)
+    async with client(tmp_path, model, budget_tokens_per_day=100_000) as it:
+        task = asyncio.create_task(it.ask())
+        await eventually(lambda: model.running == 1)
+        task.cancel()
+        await eventually(lambda: model.running == 0)
+        while not (used := (await it.usage())["usage"]["day"])["requests"]:
+            pass
+    assert used["input_tokens"] > 0
 
 
 async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
@@ -325,3 +342,25 @@ async def test_usage_of_keys_without_a_name_has_no_use(tmp_path: Path) -> None:
     async with client(tmp_path, Model()) as it:
         answer = await it.http.get(f"{it.url}/v1/usage")
         assert answer.status_code == 401
+
+
+async def test_untranslated_requests_count_and_replace_headers_of_the_upstream(tmp_path: Path) -> None:
+    embedded = {"object": "list", "data": [], "model": "own", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    answer = whole(200, json.dumps(embedded), x_ratelimit_limit_requests="9999", x_ratelimit_limit_project_tokens="5")
+    keys = KeyRing({"alice": KeyConfig(secret=SECRET, requests_per_minute=1, budget_usd_per_day=1.0)})
+    limits = usage_limits(Config(limits=LimitsConfig(path=str(tmp_path / "usage.sqlite"))), None)
+    async with upstream(answer) as far:
+        backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", models=("own",)), {})
+        gateway = Gateway([backend], prices=PRICES)
+        async with serving(gateway, keys=keys, limits=limits) as (_, url), httpx2.AsyncClient() as http:
+            it = Client(url, http)
+            content = {"model": "own", "input": "words"}
+            first, second = [
+                await http.post(f"{url}/v1/embeddings", json=content, headers=it.headers) for _ in range(2)
+            ]
+            used = await it.usage()
+    assert (first.status_code, second.status_code) == (200, 429)
+    limit_headers = {name: value for name, value in first.headers.items() if "ratelimit-limit" in name}
+    assert limit_headers == {"x-ratelimit-limit-requests": "1"}
+    assert used["usage"]["day"]["input_tokens"] == 7
+    assert used["usage"]["day"]["cost_usd"] == pytest.approx(7 * 100.0 / 1e6)
