@@ -64,7 +64,7 @@ RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0
 """Timeout of requests for metadata, such as the list of models, which must not delay anything else."""
 
-OnRetry: TypeAlias = Callable[[DragomanError], None]
+OnRetry: TypeAlias = Callable[[DragomanError, float], None]
 
 
 class HttpResponse(NamedTuple):
@@ -151,7 +151,7 @@ class UpstreamConnection:
             is_trial: sends a request that the server may not support: it is not retried, and the circuit breaker
                 ignores its outcome.
             on_headers: is called with the headers of a successful response, names in lower case.
-            on_retry: is called before each retry, with the error of the last attempt.
+            on_retry: is called before each retry, with the error of the last attempt and the delay in seconds.
             model: the model, which gets no requests while it has reached a limit; empty: limits are not looked at.
 
         Raises:
@@ -301,7 +301,7 @@ class UpstreamConnection:
                     raise failed.error from None
                 log.warning("%s is retried in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
                 if on_retry is not None:
-                    on_retry(failed.error)
+                    on_retry(failed.error, delay_s)
             attempt += 1
             await retry.sleep(delay_s)
 
