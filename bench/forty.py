@@ -33,7 +33,8 @@ from dragoman.backends.embedded.engine_output import Output, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.catalog import models
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.events import AnyEvent, Notice, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.collect import complete_calls
+from dragoman.core.events import AnyEvent, Notice, TextDelta
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolChoice
 from dragoman.gateway.gateway import Gateway
 from dragoman.parsing.reader_options import ReaderOptions
@@ -141,21 +142,6 @@ def calls_in(pieces: Iterable[str], lenient: bool = True) -> list[ToolCall]:
     reader = ReplyReader(formats.get("hermes"), tools(), new_id=lambda: str(next(ids)), options=options)
     events = [event for piece in pieces for event in reader.feed(piece)]
     return complete_calls([*events, *reader.close()])
-
-
-def complete_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
-    """Returns the calls of these events, without incomplete ones."""
-    calls: list[ToolCall] = []
-    start, arguments = ToolCallStart(0, "", ""), ""
-    for event in events:
-        match event:
-            case ToolCallStart():
-                start, arguments = event, ""
-            case ToolCallDelta(_, text):
-                arguments += text
-            case ToolCallEnd():
-                calls.append(ToolCall(start.id, start.name, arguments))
-    return calls
 
 
 def count(results: Iterable[PromptResult]) -> Count:

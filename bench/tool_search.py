@@ -17,13 +17,13 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from bench.forty import complete_calls
 from dragoman import formats
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.catalog import tokenizers
 from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import complete_calls
 from dragoman.core.messages import Message, Request, Sampling, Text, Tool, ToolCall, ToolResult, known_tools
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.vendor_tools.deferral import internal_search, with_found, with_search

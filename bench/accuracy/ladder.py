@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, guarded
-from bench.forty import complete_calls
+from dragoman.core.collect import complete_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
 from dragoman.guard.policy import GuardPolicy

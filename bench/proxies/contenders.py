@@ -67,7 +67,9 @@ def dragoman(folder: Path, port: int, upstream: int, source: Path = ROOT / "src"
     ]
     settings = folder / "dragoman.toml"
     settings.write_text("\n".join([f"[server]\nport = {port}\n", *tables]))
-    return Start([sys.executable, "-m", "dragoman", "serve", "--config", str(settings)], {"PYTHONPATH": str(source)})
+    # `python -m bench.records` measures records: they are written by another thread, whose batches vary.
+    environ = {"PYTHONPATH": str(source), "DRAGOMAN_RECORDS_ENABLED": "false"}
+    return Start([sys.executable, "-m", "dragoman", "serve", "--config", str(settings)], environ)
 
 
 _NGINX: Final = """\

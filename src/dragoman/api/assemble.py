@@ -44,7 +44,7 @@ from dragoman.core.messages import Request, Tool, ToolCall
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Fields
 from dragoman.wire import sse
-from dragoman.wire.call_assembler import ToolCallAssembler
+from dragoman.wire.call_assembly.assembler import ToolCallAssembler
 from dragoman.wire.dialect import ResponseReader
 
 Piece: TypeAlias = Mapping[str, Any] | Model

@@ -16,6 +16,7 @@ from typing import Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.http.circuit_breaker import CircuitBreaker
+from dragoman.backends.quota import QuotaTimes, SharedQuotaTimes
 
 _SEATS: Final = "seats"
 _PROBE_POLL_S: Final = 0.1
@@ -40,6 +41,12 @@ class SharedState:
         from dragoman.backends.shared_breaker import SharedBreakerState
 
         return CircuitBreaker(name, state=SharedBreakerState(self._dir / f"breaker-{_file_name(name, settings)}"))
+
+    def quota_times(self, name: str, settings: bytes = b"") -> QuotaTimes:
+        """Returns the times until which models of the server with this name and these settings reached a limit."""
+        if self._dir is None:
+            return QuotaTimes()
+        return SharedQuotaTimes(self._dir / f"quota-{_file_name(name, settings)}")
 
     def limiter(self, name: str, max_concurrency: int, max_queue: int, settings: bytes = b"") -> ConcurrencyLimiter:
         """Returns the concurrency slots of the server with this name and these settings.

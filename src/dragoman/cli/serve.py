@@ -8,7 +8,7 @@ import os
 import shlex
 import socket
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TextIO
@@ -38,6 +38,7 @@ from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
+from dragoman.config.position import error_line, with_line
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
@@ -157,7 +158,7 @@ def run(args: argparse.Namespace) -> int:
     flags |= {**upstream_flags(args), "capture.dir": args.capture}
     path = partial(compose.settings_path, args.config)
     stamp = read_stamp(path())
-    config, origin = settings.load(path(), os.environ, flags)
+    config, origin = _load(path(), flags)
     loose = settings.readable_secrets(path(), config)
     problems = [*settings.unknown_variables(os.environ), *([loose] if loose else []), *_check_keys(config, origin)]
     problems += filter(None, [environment.missing_message(os.environ)])
@@ -183,6 +184,17 @@ def run(args: argparse.Namespace) -> int:
     log_format: LogFormat = args.log_format or ("text" if args.log_level == "debug" or sys.stderr.isatty() else "json")
     source = ConfigSource(path, os.environ, flags, bool(name), stamp)
     return _serve(config, source, problems, log_format, debug=args.log_level == "debug")
+
+
+def _load(path: Path | None, flags: Mapping[str, object]) -> tuple[settings.Config, dict[str, str]]:
+    """Returns the settings, and where each comes from.
+
+    Raises: ConfigError: a setting is wrong; the message has its line, if that is known.
+    """
+    try:
+        return settings.load(path, os.environ, flags)
+    except ConfigError as error:
+        raise ConfigError(with_line(error.message, str(path), error_line(error, path))) from None
 
 
 def _check_keys(config: settings.Config, origin: dict[str, str]) -> list[str]:

@@ -27,18 +27,26 @@ def usage_limits(config: settings.Config, shared_dir: Path | None) -> UsageLimit
     Raises:
         ConfigError: A package is missing, or the file with what each key has used cannot be opened.
     """
+    check_limits(config)
     url = config.limits.url
-    if url or any(key.requests_per_minute or key.tokens_per_minute for key in config.keys.values()):
-        _require_extra()
-    limits = UsageLimits(
-        lambda: Ledger(usage_path(config)),
+    has_keys = config.keys or (config.server.keys_path and Path(config.server.keys_path).exists())
+    ledger = Ledger(usage_path(config)) if has_keys else None
+    return UsageLimits(
+        lambda: ledger or Ledger(usage_path(config)),
         lambda: _windows(url, shared_dir),
         lambda: _running(url, shared_dir),
         config.limits.reserved_output_tokens,
     )
-    if config.keys or (config.server.keys_path and Path(config.server.keys_path).exists()):
-        limits.ledger  # noqa: B018 opens the file
-    return limits
+
+
+def check_limits(config: settings.Config) -> None:
+    """Checks that what the limits of keys need is installed.
+
+    Raises:
+        ConfigError: It is not.
+    """
+    if config.limits.url or any(key.requests_per_minute or key.tokens_per_minute for key in config.keys.values()):
+        _require_extra()
 
 
 def usage_path(config: settings.Config) -> Path:

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dragoman.compose import routes, shared_state, upstream_backends, vendor_tools
 from dragoman.compose.costs import price_book
+from dragoman.compose.limits import check_limits
 from dragoman.config import Config
 from dragoman.config.own_formats import with_formats
 from dragoman.gateway.gateway import Gateway
@@ -26,10 +27,11 @@ def rebuild_gateway(
         shared_dir: The private folder of several gateway processes; None: there is one process.
 
     Raises:
-        ConfigError: An API does not exist, or the variable with a key is not set.
+        ConfigError: An API does not exist, the variable with a key is not set, or an extra is missing.
     """
     from dragoman.backends.http.backend import HttpBackend
 
+    check_limits(config)
     before, count = running_config.upstreams, len(running_config.upstreams)
     started = dict(zip(before, running.backends[:count], strict=True))
     old, new = running_config.formats, config.formats

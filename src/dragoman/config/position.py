@@ -2,7 +2,7 @@
 
 import re
 import tomllib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +31,19 @@ def error_line(error: ConfigError, path: Path | None) -> int:
         return line_of(path.read_text(encoding="utf-8"), match[1] or match[2])
     except (OSError, UnicodeDecodeError):
         return 0
+
+
+def with_line(message: str, file: str, line: int) -> str:
+    """Returns the message of an error with the line that it is about, unless that is not known or part of it.
+
+    Args:
+        message: The message.
+        file: The settings file.
+        line: The number of the line; 0: not known.
+    """
+    if not line or f"line {line}," in message:
+        return message
+    return f"{message}, line {line}" if message.endswith(file) else f"{message} ({file}, line {line})"
 
 
 def line_of(text: str, key: str) -> int:
@@ -62,6 +75,14 @@ def line_of(text: str, key: str) -> int:
 def _has(tables: Mapping[str, Any], key: str) -> bool:
     """Returns whether the tables have this key, whose parts may contain dots themselves."""
     return key in tables or any(
-        isinstance(value, dict) and key.startswith(f"{name}.") and _has(value, key[len(name) + 1 :])
-        for name, value in tables.items()
+        key.startswith(f"{name}.") and _has(value, key[len(name) + 1 :]) for name, value in _tables(tables)
     )
+
+
+def _tables(tables: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Yields all tables, those of an array as `routes[1]`."""
+    for name, value in tables.items():
+        if isinstance(value, dict):
+            yield name, value
+        elif isinstance(value, list):
+            yield from ((f"{name}[{number}]", each) for number, each in enumerate(value, 1) if isinstance(each, dict))

@@ -82,8 +82,8 @@ class ExchangeSpans(Protocol):
     def generate(self, backend: "Backend", request: Request, context: "ExchangeContext") -> EventStream:
         """Returns the events of `ExchangeContext.generate`."""
 
-    def retry(self, error: DragomanError) -> None:
-        """The request failed with this error, and is sent again to the same backend."""
+    def retry(self, error: DragomanError, delay_s: float) -> None:
+        """The request failed with this error, and is sent again to the same backend after so many seconds."""
 
     def upstream_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Returns the headers of the request that is sent next, with those of the trace; a retry changes them."""
@@ -183,13 +183,13 @@ class Attempts:
         """The last attempt failed."""
         self.failed.append((self.upstream, failure_reason(error)))
 
-    def retry(self, error: DragomanError) -> None:
-        """The last attempt failed, and is retried at the same backend."""
+    def retry(self, error: DragomanError, delay_s: float = 0.0) -> None:
+        """The last attempt failed, and is retried at the same backend after so many seconds."""
         self.fail(error)
         self.repeats.append((self.upstream, "retry"))
         self.count += 1
         if self.spans is not None:
-            self.spans.retry(error)
+            self.spans.retry(error, delay_s)
 
     def reask(self, reason: str) -> None:
         """The model is re-asked, because of this warning about its first response."""

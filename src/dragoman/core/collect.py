@@ -240,3 +240,20 @@ def collect(events: Iterable[AnyEvent], api: str = "") -> Reply:
     if collector.phase != "ended":
         raise EventOrderError(f"expected Finish at the end, got none: {STREAM_HINT}")
     return collector.reply()
+
+
+def complete_calls(events: Iterable[AnyEvent]) -> list[ToolCall]:
+    """Returns the complete calls among these events, which need not be a whole response."""
+    calls: list[ToolCall] = []
+    start, arguments = ToolCallStart(0, "", ""), ""
+    for event in events:
+        match event:
+            case ToolCallStart():
+                start, arguments = event, ""
+            case ToolCallDelta(_, text):
+                arguments += text
+            case ToolCallEnd():
+                calls.append(ToolCall(start.id, start.name, arguments))
+            case _:
+                pass
+    return calls

@@ -10,7 +10,7 @@ import contextlib
 import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, MutableMapping
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
@@ -37,6 +37,8 @@ from dragoman.wire.response_headers import SHOULD_RETRY
 
 log = logging.getLogger("dragoman.server")
 
+CLIENT_LEFT: Final = 499
+"""Status in the log of a request whose client has disconnected."""
 DRAIN_FACTOR = 4
 """A body that is too large is read up to this multiple of the limit and discarded: then the client sees the error."""
 
@@ -150,7 +152,7 @@ class BaseExchange(ABC):
         try:
             await self._serve(headers)
         except ClientDisconnectedError:
-            self._record.status = 499
+            self._record.status = CLIENT_LEFT
         except asyncio.CancelledError:  # an exchange is cancelled only at shutdown
             await self._fail(BackendUnavailableError("the gateway is being stopped", retry_after_s=2))
         except DragomanError as error:

@@ -124,11 +124,14 @@ class AttemptSpan:
         """Headers of the request that is sent next; changed in place by a retry."""
         self._begin(number)
 
-    def _begin(self, number: int) -> None:
+    def _begin(self, number: int, delay_s: float = 0.0) -> None:
         sent = self._sent
         self._name = f"{sent.operation} {name_text(sent.model)}"
-        self.span: Span = self._tracer.start_span(self._name, self._parent, SpanKind.CLIENT, sent.attributes(number))
-        self._began_s = time.perf_counter()
+        self._began_ns = time.time_ns() + int(delay_s * 1e9)
+        self.span: Span = self._tracer.start_span(
+            self._name, self._parent, SpanKind.CLIENT, sent.attributes(number), start_time=self._began_ns
+        )
+        self._began_s = time.perf_counter() + delay_s
         self._ended_ns = 0
         self._error: BaseException | None = None
         self._is_complete = False
@@ -142,16 +145,17 @@ class AttemptSpan:
         if self._headers:
             self._headers |= trace_headers(self.span.get_span_context())
 
-    def retry(self, error: BaseException, number: int) -> None:
-        """The request failed, and is sent again: the span ends, and the next one begins.
+    def retry(self, error: BaseException, number: int, delay_s: float) -> None:
+        """The request failed, and is sent again: the span ends, and the next one begins after the delay.
 
         Args:
             error: Why it failed.
             number: The number of the next attempt.
+            delay_s: Seconds until the request is sent again.
         """
         self.stop(error)
         self.end(cancelled=False)
-        self._begin(number)
+        self._begin(number, delay_s)
 
     def upstream_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Returns the headers of the request with those of the trace; see `ExchangeSpans`."""
@@ -219,7 +223,8 @@ class AttemptSpan:
             complete: The response was read to its end; else the gateway needed no more of it.
         """
         if not self._ended_ns:
-            self._ended_ns, self._error, self._is_complete = time.time_ns(), error, complete
+            self._ended_ns = max(time.time_ns(), self._began_ns)  # a retry may be cancelled before it begins
+            self._error, self._is_complete = error, complete
 
     def end(self, *, cancelled: bool) -> None:
         """Ends the span, with the time at which the attempt was over.

@@ -116,11 +116,11 @@ class ExchangeTrace:
         self._attempt = AttemptSpan(self._tracer, self._context, sent, self._number, streams=streams)
         return self._attempt
 
-    def retry(self, error: DragomanError) -> None:
+    def retry(self, error: DragomanError, delay_s: float) -> None:
         """The request is sent again to the same backend; see `ExchangeSpans`."""
         if self._attempt is not None:
             self._number = self._attempts.count
-            self._attempt.retry(error, self._number)
+            self._attempt.retry(error, self._number, delay_s)
 
     def upstream_headers(self, headers: Mapping[str, str]) -> Mapping[str, str]:
         """Returns the headers of the request that is sent next; see `ExchangeSpans`."""

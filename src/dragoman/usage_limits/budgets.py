@@ -65,7 +65,7 @@ class KeyBudget(NamedTuple):
     def text(self) -> str:
         """Returns the budget for a message."""
         unit = f"{self.limit / NANO:g} US dollars" if self.is_money else f"{self.limit} tokens"
-        return f"{unit} of a {self.period}"
+        return f"{unit} per {self.period}"
 
 
 def budgets_of(limits: KeyLimits) -> tuple[KeyBudget, ...]:

@@ -195,6 +195,6 @@ class Ledger:
 def _used_up(budget: KeyBudget, now_s: float) -> BudgetExceededError:
     until = budgets.reset_time(now_s, is_month=budget.is_month)
     return BudgetExceededError(
-        f"the budget of this API key, {budget.text()}, is used up; it is renewed at {until:%Y-%m-%dT%H:%MZ}",
+        f"the budget of this API key ({budget.text()}) is used up; it is renewed at {until:%Y-%m-%dT%H:%MZ}",
         retry_after_s=until.timestamp() - now_s,
     )

@@ -26,7 +26,7 @@ from dragoman.core.messages import FinishReason, Request
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.text.surrogates import may_have_surrogates
-from dragoman.wire.call_assembler import ToolCallAssembler
+from dragoman.wire.call_assembly.assembler import ToolCallAssembler
 from dragoman.wire.sse import DONE, ERROR, EVENT_LIMIT_BYTES, Decoder, ServerSentEvent
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
 

@@ -155,7 +155,7 @@ BROKEN: Final = {
 @pytest.mark.parametrize("traces", [[*REJECTIONS][::2], [*REJECTIONS][1::2]], ids=["some", "others"])
 async def test_claude_error_is_mapped_to_error_of_each_api(tmp_path: Path, path: str, traces: Sequence[str]) -> None:
     async with fake_claude(tmp_path) as here:
-        for trace in traces:
+        for trace in sorted(traces, key=lambda trace: MIN_RETRY_AFTER_S.get(trace, 0)):  # the last one stops requests
             status, theirs, kind, words = REJECTIONS[trace]
             answer = await here.ask(trace, path=path, stream=trace in traces[::2])
             error = shape_of(path, answer.json())

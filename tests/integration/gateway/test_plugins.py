@@ -13,6 +13,7 @@ import pytest
 
 from dragoman import compose
 from dragoman import config as settings
+from dragoman.compose.reload import rebuild_gateway
 from dragoman.core.errors import ConfigError
 from dragoman.core.events import TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request, ToolCall, ToolResult, part_text
@@ -68,6 +69,16 @@ BACKEND = """
             yield [Start(context.id, request.model, context.created), TextDelta("be")]
             raise KeyError("a secret prompt")
 
+    class Unordered(Fixed):
+        async def generate(self, request, context):
+            if self._text != "early":
+                yield [Start(context.id, request.model, context.created)]
+            yield [] if self._text == "empty" else ["text"] if self._text == "text" else [ToolCallEnd(0)]
+            yield [TextDelta("x"), Finish("stop")]
+
+    def unordered(name, settings, environ):
+        return Unordered(settings["text"], [])
+
     def fixed(name, settings, environ):
         if "text" not in settings:
             raise ConfigError("expected a text")
@@ -82,7 +93,7 @@ BACKEND = """
     def wrong(name, settings, environ):
         return "no backend"
 """
-BACKENDS = {name: name for name in ("fixed", "failing", "raising", "wrong")}
+BACKENDS = {name: name for name in ("fixed", "failing", "unordered", "raising", "wrong")}
 HOOKS = """
     import asyncio, dataclasses, threading, time
     import msgspec
@@ -253,6 +264,24 @@ async def test_failing_backend_is_an_error_without_its_message(site: Path, text:
     logged = "\n".join(record.getMessage() for record in caplog.records)
     assert "acme_backend.py, line" in logged
     assert "secret" not in logged + answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("early", "the backend 'mine' failed: wrong order of events"),
+        ("late", "the backend 'mine' failed: wrong order of events"),
+        ("text", "the backend 'mine' failed: TypeError"),
+        ("empty", ""),
+    ],
+)
+async def test_events_in_wrong_order_are_an_error_of_the_backend(site: Path, text: str, message: str) -> None:
+    toml = f'[backends.mine]\nplugin = "unordered"\ntext = "{text}"\n[hooks]\nenabled = ["no_paris"]\n'
+    body = {"model": "fixed", "messages": HI}
+    async with running(site, toml) as url, http_client(url) as client:
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == (503 if message else 200)
+    assert message in answer.text
 
 
 async def test_next_backend_is_asked_when_one_of_a_package_fails(site: Path) -> None:
@@ -475,3 +504,21 @@ async def test_call_that_gateway_would_run_needs_permission(stream: bool) -> Non
     assert isinstance(result, ToolResult)
     assert result.is_error
     assert part_text(result.parts[0]).startswith("The call of web_search was refused and not run: web_search is off.")
+
+
+UPSTREAMS = {"first": 'call_format = "mine"', "second": 'call_format = "hermes"'}
+
+
+async def test_reload_replaces_servers_whose_format_changed(tmp_path: Path) -> None:
+    def load(closer: str) -> settings.Config:
+        servers = (f'[upstreams.{name}]\nurl = "http://127.0.0.1:9/v1"\n{more}\n' for name, more in UPSTREAMS.items())
+        path = tmp_path / "reloaded.toml"
+        path.write_text(f'[formats.mine]\nopener = "<mine>"\ncloser = "{closer}"\n{"".join(servers)}')
+        return settings.load(path, {}, {})[0]
+
+    before, after = load("</mine>"), load("</other>")
+    running = compose.build_gateway(before, embedded=False)
+    same, changed = rebuild_gateway(before, running, before), rebuild_gateway(after, running, before)
+    assert list(same.backends) == list(running.backends)
+    assert [new is old for new, old in zip(changed.backends, running.backends, strict=True)] == [False, True]
+    await running.close()

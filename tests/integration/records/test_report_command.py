@@ -19,16 +19,15 @@ from dragoman.records.reports.grouping import DIMENSIONS, Grouping
 from dragoman.records.reports.period import Period
 from support.sample_records import DAY_S, START_S, sample_records, totals_of, write_records
 
-RECORDS = list(sample_records(1200))
+RECORDS = list(sample_records(600))
 ALL = ("--since", "2024-10-04", "--until", "2024-10-08")
 Report = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> str:
-    url = f"sqlite:///{tmp_path_factory.mktemp('records')}/records.sqlite"
-    write(url, RECORDS)
-    return url
+def url(empty_url: str) -> str:
+    write(empty_url, RECORDS)
+    return empty_url
 
 
 def write(url: str, records: list[ExchangeRecord]) -> None:

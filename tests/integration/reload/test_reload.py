@@ -13,11 +13,13 @@ import pytest
 
 from support.gateway import CHAT, Gateway, run, running, until
 from support.keep_alive_upstream import KeepAliveUpstream, upstream
+from support.sampling import sample
 from support.workers import Connection, connections
 from support.workers import workers as processes
 
 ADMIN = "/admin/reload"
-WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=["one", "two"])
+WORKERS = pytest.mark.parametrize("workers", [1, 2], ids=str)
+SOME_WORKERS = pytest.mark.parametrize("workers", sample([1, 2], 1, "reloads"), ids=str)
 
 
 @pytest.fixture
@@ -122,7 +124,7 @@ def test_no_request_fails_during_reloads(
         assert not gateway.problems
 
 
-@WORKERS
+@SOME_WORKERS
 def test_wrong_settings_change_nothing(
     workers: int, first: KeepAliveUpstream, second: KeepAliveUpstream, tmp_path: Path
 ) -> None:
@@ -194,7 +196,7 @@ def test_sighup_reloads(workers: int, first: KeepAliveUpstream, tmp_path: Path) 
         assert [ask(gateway, "alias").status_code for _ in range(8)] == [200] * 8
 
 
-@WORKERS
+@SOME_WORKERS
 def test_changed_file_is_reloaded(workers: int, first: KeepAliveUpstream, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, workers, reload='"watch"')
     with serving(tmp_path, settings.write({"a": first}), workers) as gateway:
@@ -213,7 +215,7 @@ def test_reload_can_be_off(first: KeepAliveUpstream, tmp_path: Path) -> None:
         assert ask(gateway, "alias").status_code == 404
 
 
-@WORKERS
+@SOME_WORKERS
 def test_settings_that_need_a_restart_are_named(workers: int, first: KeepAliveUpstream, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, workers)
     with serving(tmp_path, settings.write({"a": first}), workers) as gateway:
@@ -226,7 +228,7 @@ def test_settings_that_need_a_restart_are_named(workers: int, first: KeepAliveUp
         gateway.line("only a restart changes server.max_connections, server.metrics")
 
 
-@WORKERS
+@SOME_WORKERS
 def test_only_clients_with_a_key_may_reload(workers: int, first: KeepAliveUpstream, tmp_path: Path) -> None:
     settings = settings_of(tmp_path, workers, api_keys='["first-secret"]')
     with serving(tmp_path, settings.write({"a": first}), workers) as gateway:

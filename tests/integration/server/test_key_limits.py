@@ -4,6 +4,7 @@ client ─HTTP→ gateway → scripted backend, whose responses have 100 tokens 
 """
 
 import asyncio
+import json
 import re
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -16,9 +17,12 @@ import httpx2
 import openai
 import pytest
 
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
 from dragoman.compose.limits import usage_limits
 from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
@@ -26,6 +30,8 @@ from dragoman.prices.config import PriceConfig
 from dragoman.prices.price_book import PriceBook
 from dragoman.server.keys.ring import KeyRing
 from dragoman.usage_limits.config import LimitsConfig
+from support.fake_upstream import server as upstream
+from support.fake_upstream import whole
 from support.gateway import shape_of
 from support.scripted_backend import Script, Scripted, eventually, serving
 from support.vendor_tools import body
@@ -205,7 +211,7 @@ async def test_parallel_requests_never_exceed_a_budget_by_more_than_one_response
     assert budget_usd <= spent_usd <= budget_usd + COST_USD
     error = last.json()["error"]
     assert (error["type"], error["code"]) == ("insufficient_quota", "insufficient_quota")
-    assert "0.5 US dollars of a day, is used up; it is renewed at 20" in error["message"]
+    assert "(0.5 US dollars per day) is used up; it is renewed at 20" in error["message"]
     assert last.headers["x-should-retry"] == "false"
     assert 0 < int(last.headers["retry-after"]) <= 86_400
     assert used["left"]["budget_usd_per_day"]["remaining"] == 0
@@ -249,9 +255,21 @@ async def test_response_that_the_client_leaves_is_counted_by_estimate(tmp_path: 
     assert used["cost_usd"] > 0
 
 
+async def test_prompt_of_a_complete_response_that_the_client_leaves_counts(tmp_path: Path) -> None:
+    model = Model(waits=True)
+    async with client(tmp_path, model, budget_tokens_per_day=100_000) as it:
+        task = asyncio.create_task(it.ask())
+        await eventually(lambda: model.running == 1)
+        task.cancel()
+        await eventually(lambda: model.running == 0)
+        while not (used := (await it.usage())["usage"]["day"])["requests"]:
+            pass
+    assert used["input_tokens"] > 0
+
+
 async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
     async def fails(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-        raise openai_down()
+        raise BackendUnavailableError("the model is down")
         yield Finish("stop")
 
     async with client(tmp_path, fails, requests_per_minute=5, tokens_per_minute=10_000, budget_usd_per_day=1.0) as it:
@@ -265,12 +283,6 @@ async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
         "reserved": 0.0,
         "resets_at": "",
     }
-
-
-def openai_down() -> Exception:
-    from dragoman.core.errors import BackendUnavailableError
-
-    return BackendUnavailableError("the model is down")
 
 
 async def test_sdks_retry_after_the_time_of_a_refusal(tmp_path: Path) -> None:
@@ -325,3 +337,49 @@ async def test_usage_of_keys_without_a_name_has_no_use(tmp_path: Path) -> None:
     async with client(tmp_path, Model()) as it:
         answer = await it.http.get(f"{it.url}/v1/usage")
         assert answer.status_code == 401
+
+
+async def test_untranslated_requests_count_and_replace_headers_of_the_upstream(tmp_path: Path) -> None:
+    embedded = {"object": "list", "data": [], "model": "own", "usage": {"prompt_tokens": 7, "total_tokens": 7}}
+    answer = whole(200, json.dumps(embedded), x_ratelimit_limit_requests="9999", x_ratelimit_limit_project_tokens="5")
+    keys = KeyRing({"alice": KeyConfig(secret=SECRET, requests_per_minute=1, budget_usd_per_day=1.0)})
+    limits = usage_limits(Config(limits=LimitsConfig(path=str(tmp_path / "usage.sqlite"))), None)
+    async with upstream(answer) as far:
+        backend = HttpBackend("far", HttpConfig(url=f"{far.url}/v1", models=("own",)), {})
+        gateway = Gateway([backend], prices=PRICES)
+        async with serving(gateway, keys=keys, limits=limits) as (_, url), httpx2.AsyncClient() as http:
+            it = Client(url, http)
+            content = {"model": "own", "input": "words"}
+            first, second = [
+                await http.post(f"{url}/v1/embeddings", json=content, headers=it.headers) for _ in range(2)
+            ]
+            used = await it.usage()
+    assert (first.status_code, second.status_code) == (200, 429)
+    limit_headers = {name: value for name, value in first.headers.items() if "ratelimit-limit" in name}
+    assert limit_headers == {"x-ratelimit-limit-requests": "1"}
+    assert used["usage"]["day"]["input_tokens"] == 7
+    assert used["usage"]["day"]["cost_usd"] == pytest.approx(7 * 100.0 / 1e6)
+
+
+async def test_missing_package_is_reported_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client(tmp_path, Model(), requests_per_minute=5) as it:
+        monkeypatch.setattr("dragoman.extras.missing_extras", lambda *names: list(names))
+        answer = await it.ask()
+    assert (answer.status_code, "pip" in answer.text) == (503, False)
+    assert "limits of keys need more than is installed: pip install" in caplog.text
+
+
+async def test_missing_package_is_an_error_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.extras.missing_extras", lambda *names: list(names))
+    config = Config(keys={"alice": KeyConfig(secret=SECRET, requests_per_minute=5)})
+    with pytest.raises(ConfigError, match="limits of keys need more than is installed"):
+        usage_limits(config, None)
+
+
+async def test_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path: Path) -> None:
+    limits = LimitsConfig(path=str(tmp_path / "file" / "usage.sqlite"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* at limits.path"):
+        usage_limits(Config(keys={"alice": KeyConfig(secret=SECRET)}, limits=limits), None)

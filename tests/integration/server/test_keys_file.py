@@ -92,9 +92,9 @@ def test_command_line_of_keys(tmp_path: Path) -> None:
     assert rotated["name"] == "alice"
     listed = keys(tmp_path, "list", *config).splitlines()
     assert [" ".join(line.split()) for line in listed] == [
-        "NAME STATE MODELS UPSTREAMS TOOLS LIMITS EXPIRES",
-        "ci (admin) valid all all all none never",
-        "alice valid qwen*, coder all all none 2099-12-31",
+        "NAME STATE MODELS UPSTREAMS TOOLS LIMITS EXPIRES TODAY",
+        "ci (admin) valid all all all none never unused",
+        "alice valid qwen*, coder all all none 2099-12-31 unused",
     ]
     facts = {key["name"]: key for key in json.loads(keys(tmp_path, "--json", *config))}
     assert (facts["alice"]["replaced_secrets"], facts["ci"]["source"]) == (1, "settings")

@@ -150,8 +150,10 @@ async def test_failover_is_two_attempts(recorded: Recorded) -> None:
 
 
 async def test_retry_is_attempt_of_its_own(recorded: Recorded, monkeypatch: pytest.MonkeyPatch) -> None:
+    slept: list[float] = []
+
     async def no_sleep(delay_s: float) -> None:
-        """Does not wait."""
+        slept.append(delay_s)
 
     monkeypatch.setattr("dragoman.backends.http.retry.sleep", no_sleep)
     plays = iter([FAILS, whole(200, COMPLETION)])
@@ -167,6 +169,8 @@ async def test_retry_is_attempt_of_its_own(recorded: Recorded, monkeypatch: pyte
     assert [attributes(span)["dragoman.attempt"] for span in (first, second)] == [1, 2]
     assert recorded.facts()[1:] == [("chat m", "ERROR", "503"), ("chat m", "UNSET", None)]
     assert [asked[1]["traceparent"] for asked in far.asked] == [traceparent(first), traceparent(second)]
+    assert (second.start_time or 0) - (first.end_time or 0) >= slept[0] * 1e9 > 0, "the delay is in no span"
+    assert (second.end_time or 0) >= (second.start_time or 0)
 
 
 @pytest.mark.parametrize("play", [dies, whole(200, "{}")])

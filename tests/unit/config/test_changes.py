@@ -11,6 +11,7 @@ from dragoman.config.changes import LIVE_SECTIONS, LIVE_SERVER_SETTINGS, changes
 from dragoman.config.position import error_line, line_of
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import ConfigError
+from dragoman.server.reload.report import ReloadReport
 
 RUNNING = Config(
     server=ServerConfig(api_keys=("key-one",)),
@@ -84,6 +85,12 @@ url = "http://far/v1"
 tool_mode = "parse"
 [tools]
 web_search.use = "searxng"
+[[routes]]
+agent = "one"
+model = "a"
+[[routes]]
+model = "b"
+agent = "two"
 '''
 
 
@@ -98,6 +105,10 @@ web_search.use = "searxng"
         ("model_aliases.gpt-4.1", 13),
         ("upstreams.far.model_overrides.smollm*.tool_mode", 18),
         ("tools.web_search.use", 20),
+        ("routes[1].agent", 22),
+        ("routes[2].model", 25),
+        ("routes[2].agent", 26),
+        ("routes[3].agent", 0),
         ("upstreams.near.url", 0),
         ("port", 0),
     ],
@@ -129,3 +140,21 @@ def test_line_of_an_error(text: str, line: int, tmp_path: Path) -> None:
 def test_errors_without_a_setting_have_no_line(tmp_path: Path) -> None:
     assert error_line(ConfigError("nothing to serve"), tmp_path) == 0
     assert error_line(ConfigError("unknown setting 'a' - in the environment"), None) == 0
+
+
+@pytest.mark.parametrize(
+    ("report", "text"),
+    [
+        (
+            ReloadReport("rejected", "c.toml", error="unknown setting 'x' - in c.toml", line=3),
+            "'x' - in c.toml, line 3",
+        ),
+        (ReloadReport("rejected", "c.toml", error="wrong - at server.port", line=3), "server.port (c.toml, line 3)"),
+        (ReloadReport("rejected", "c.toml", error="not TOML (at line 3, column 5)", line=3), "(at line 3, column 5)"),
+        (ReloadReport("rejected", "c.toml", error="nothing to serve"), "nothing has changed: nothing to serve"),
+        (ReloadReport("reloaded", changed=("a", "b"), need_restart=("c",)), "a, b; only a restart changes c"),
+        (ReloadReport("unchanged"), "the configuration is unchanged"),
+    ],
+)
+def test_report_names_the_line_once(report: ReloadReport, text: str) -> None:
+    assert report.text().endswith(text)

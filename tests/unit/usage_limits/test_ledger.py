@@ -12,6 +12,7 @@ import pytest
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
 from dragoman.usage_limits.budgets import NANO, KeyBudget, Reserved, Spent, nano_usd, reset_time
 from dragoman.usage_limits.ledger import Ledger
+from dragoman.usage_limits.reading import read_usage
 
 DAY = KeyBudget(is_money=True, is_month=False, limit=NANO)
 MONTH_TOKENS = KeyBudget(is_money=False, is_month=True, limit=1_000)
@@ -50,7 +51,7 @@ async def test_next_day_begins_at_midnight_utc(tmp_path: Path) -> None:
     with ledgers(tmp_path, 1, clock) as [ledger]:
         number = await ledger.reserve("alice", (DAY,), Reserved(1, NANO))
         ledger.settle("alice", number, Spent(1, 5, 0, 5, NANO))
-        with pytest.raises(BudgetExceededError, match=r"1 US dollars of a day, is used up; .* 2026-11-27T00:00Z") as it:
+        with pytest.raises(BudgetExceededError, match=r"1 US dollars per day\) is used up; .* 2026-11-27T00:00Z") as it:
             await ledger.reserve("alice", (DAY,), Reserved())
         assert it.value.retry_after_s == 12 * 3600
         clock.now_s += 12 * 3600
@@ -63,7 +64,7 @@ async def test_month_is_reported_before_the_day(tmp_path: Path) -> None:
     with ledgers(tmp_path) as [ledger]:
         number = await ledger.reserve("alice", (DAY, MONTH_TOKENS), Reserved(1, 1))
         ledger.settle("alice", number, Spent(1, 1_000, 0, 0, NANO))
-        with pytest.raises(BudgetExceededError, match=r"1000 tokens of a month, .* 2026-12-01T00:00Z"):
+        with pytest.raises(BudgetExceededError, match=r"1000 tokens per month\) .* 2026-12-01T00:00Z"):
             await ledger.reserve("alice", (DAY, MONTH_TOKENS), Reserved())
 
 
@@ -85,6 +86,7 @@ async def test_only_one_request_exceeds_the_budget(tmp_path: Path) -> None:
         assert all(isinstance(refused, RateLimitError) for refused in tries if not isinstance(refused, int))
         for number in numbers:
             both[0].settle("alice", number, Spent(1, 5, 0, 5, each.cost))
+        await both[0].usage("alice")  # waits for what this process has still to write
         assert (await both[1].usage("alice")).day.cost == 9 * NANO // 10
         last = await both[1].reserve("alice", (DAY,), each)  # it runs alone
         both[1].settle("alice", last, Spent(1, 5, 0, 5, each.cost))
@@ -145,12 +147,24 @@ async def test_locked_file_is_an_error_and_use_is_written_later(
         assert (usage.day, usage.running) == (Spent(1, 2, 0, 3, 4), Reserved())
 
 
+async def test_use_is_read_while_a_gateway_runs(tmp_path: Path) -> None:
+    assert read_usage(tmp_path / "absent.sqlite", NOON) == {}
+    with ledgers(tmp_path) as [ledger]:
+        ledger.settle("alice", 0, Spent(1, 2, 3, 4, 5))
+        await ledger.usage("alice")
+        path = ledger._file.path
+        assert read_usage(path, NOON) == {"alice": (Spent(1, 2, 3, 4, 5), Spent(1, 2, 3, 4, 5))}
+        assert read_usage(path, NOON + 86_400) == {"alice": (Spent(), Spent(1, 2, 3, 4, 5))}
+
+
 @pytest.mark.parametrize("content", [b"not a database, but text that is long enough for a header" * 40])
 def test_file_that_is_no_database_is_an_error(tmp_path: Path, content: bytes) -> None:
     path = tmp_path / "usage.sqlite"
     path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* at limits.path"):
         Ledger(path)
+    with pytest.raises(ConfigError, match=r"expected the SQLite file of the gateway, got .* at limits.path"):
+        read_usage(path, NOON)
 
 
 def test_file_of_a_newer_version_is_kept(tmp_path: Path) -> None:

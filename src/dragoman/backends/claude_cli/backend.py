@@ -14,6 +14,7 @@ from dragoman.backends.claude_cli.process_pool import ProcessPool
 from dragoman.backends.claude_cli.response import ClaudeResponse
 from dragoman.backends.claude_cli.session import ClaudeSession
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
+from dragoman.backends.quota import UpstreamQuota
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel, UpstreamFacts
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import Failure
@@ -33,6 +34,7 @@ class ClaudeCliBackend(Backend):
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
         self._places = ConcurrencyLimiter(NAME, config.max_concurrency, config.max_queue)
+        self._quota = UpstreamQuota(NAME)
         self._reaper = Reaper()
         self._pool = ProcessPool(
             self._launch, config.warm_processes, config.idle_timeout_s, config.warm_memory_limit_mb
@@ -100,6 +102,7 @@ class ClaudeCliBackend(Backend):
         Raises: DragomanError: before Start; see `Backend`.
         """
         assert self._installed is not None
+        self._quota.ensure_available(request.model)
         spec, installed = models.model_spec(request), self._installed
         if installed.mode == "native":
             conversation = await off_loop(context.is_large, to_conversation, request, spec)
@@ -120,12 +123,15 @@ class ClaudeCliBackend(Backend):
                         has_started = True
                         yield batch
             except DragomanError as error:
+                self._quota.observe(request.model, error)
                 if isinstance(error, errors.OverBudgetError):
                     log.warning("claude %s breaks off answers for a budget; from now on it has none", installed.name)
                     self._has_budget = False
                 if not has_started:
                     raise
                 yield [Failure(error)]
+            else:
+                self._quota.clear(request.model)
 
     @asynccontextmanager
     async def _open_session(self, kind: ModelSpec, conversation: Conversation) -> AsyncIterator[ClaudeSession]:

@@ -11,15 +11,13 @@ import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any
-
-import msgspec
 
 from dragoman.backends.embedded import gguf, weights
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
-from dragoman.backends.embedded.embedded_model import EmbeddedModel
+from dragoman.backends.embedded.embedded_model import EmbeddedModel, read_object
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalFiles, LocalModel
+from dragoman.backends.embedded.local.model_facts import settings_for
 from dragoman.backends.embedded.local.pool import ModelPool
 from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progress
 from dragoman.backends.embedded.local.stores import FoundFile, parts_of
@@ -205,7 +203,7 @@ class EmbeddedBackend(Backend):
     async def forward(
         self, path: str, body: bytes, headers: Mapping[str, str], began: Callable[[Mapping[str, str]], None]
     ) -> AsyncGenerator[bytes, None]:
-        """Yields embeddings or ranks as the engine writes them; see `Backend`.
+        """Yields the response of the model that the body names, which is loaded first; see `EmbeddedModel.forward`.
 
         Args:
             path: /v1/embeddings or /v1/rerank.
@@ -214,12 +212,9 @@ class EmbeddedBackend(Backend):
             began: Receives the response headers.
 
         Raises:
-            DragomanError: the request is not valid, the model cannot be loaded, or the engine is busy or down.
+            DragomanError: as there; or the model cannot be loaded.
         """
-        try:
-            name = msgspec.json.decode(body, type=dict[str, Any]).get("model")
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestError(f"expected a JSON object, got {error}") from None
+        name = read_object(body).get("model")
         local = self._models.get(name, self._default) if isinstance(name, str) else self._default
         async with (
             self._pool.use(self._spec(local), None) as model,
@@ -291,11 +286,8 @@ class EmbeddedBackend(Backend):
 
     def _settings_of(self, model: LocalModel) -> EmbeddedConfig:
         """Returns the settings for a model; some of them are for the model that they name only."""
-        if model is self._default:
-            return self._config
-        window = min(self._config.context_window, model.shape.context_window)
         projector = str(self._projectors.get(model.id) or "")
-        return msgspec.structs.replace(self._config, model="", projector=projector, context_window=window)
+        return settings_for(self._config, model, is_default=model is self._default, projector=projector)
 
     def _find_projectors(self, models: Sequence[LocalModel]) -> None:
         """Looks for the projectors of new models: one that was pulled with it, or is in a folder of its own."""

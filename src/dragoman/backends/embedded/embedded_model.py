@@ -206,10 +206,7 @@ class EmbeddedModel(Backend):
         Raises:
             DragomanError: the request is not valid, or the engine is busy or down.
         """
-        try:
-            fields = msgspec.json.decode(body, type=dict[str, Any])
-        except (msgspec.DecodeError, RecursionError) as error:
-            raise RequestError(f"expected a JSON object, got {error}") from None
+        fields = read_object(body)
         if fields.get("dimensions") is not None:
             raise UnsupportedError("the embedded engine returns embeddings of the model's own length", "dimensions")
         began({"content-type": "application/json"})
@@ -310,3 +307,15 @@ class EmbeddedModel(Backend):
         """Returns a reader for one reply."""
         tools = request.tools if prepared.has_tools else ()
         return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)
+
+
+def read_object(body: bytes) -> dict[str, Any]:
+    """Returns the members of a JSON object.
+
+    Raises:
+        RequestError: The body is something else.
+    """
+    try:
+        return msgspec.json.decode(body, type=dict[str, Any])
+    except (msgspec.DecodeError, RecursionError) as error:
+        raise RequestError(f"expected a JSON object, got {error}") from None

@@ -369,13 +369,12 @@ class HttpBackend(Backend):
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
         if (spans := context.attempts.spans) is not None:
             headers = spans.upstream_headers(headers)
+        retry, model = context.attempts.retry, context.attempts.model
         if context.observer is None:
-            return await self._connection.open(
-                path, body, headers, on_retry=context.attempts.retry, on_queued=context.attempts.queue
-            )
+            queue = context.attempts.queue
+            return await self._connection.open(path, body, headers, on_retry=retry, on_queued=queue, model=model)
         head: dict[str, str] = {}
-        retry = context.attempts.retry
-        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry)
+        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry, model=model)
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:

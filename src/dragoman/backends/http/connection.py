@@ -39,8 +39,10 @@ from dragoman.backends.http.client.errors import (
 from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.proxy import proxy_for
+from dragoman.backends.http.quota_reset import reset_in_s
 from dragoman.backends.http.retry import AttemptFailed
 from dragoman.backends.http.upstream_response import UpstreamResponse
+from dragoman.backends.quota import UpstreamQuota
 from dragoman.backends.shared_state import SharedState
 from dragoman.core.errors import (
     BackendUnavailableError,
@@ -62,7 +64,7 @@ RESPONSE_LIMIT_BYTES: Final = 16 * 1024 * 1024
 REQUEST_TIMEOUT_S: Final = 5.0
 """Timeout of requests for metadata, such as the list of models, which must not delay anything else."""
 
-OnRetry: TypeAlias = Callable[[DragomanError], None]
+OnRetry: TypeAlias = Callable[[DragomanError, float], None]
 
 
 class HttpResponse(NamedTuple):
@@ -113,6 +115,7 @@ class UpstreamConnection:
         settings = msgspec.json.encode(config) if shared.is_shared else b""
         self._limiter = shared.limiter(name, config.max_concurrency, config.max_queue, settings)
         self._breaker = shared.breaker(name, settings)
+        self._quota = UpstreamQuota(name, shared.quota_times(name, settings))
 
     async def start(self) -> None:
         """Opens the pool."""
@@ -125,7 +128,8 @@ class UpstreamConnection:
     def health(self) -> Mapping[str, object]:
         """Returns the number of active and waiting requests, and the state of the breaker, for /health."""
         active, waiting = self._limiter.total()
-        return {"active": active, "waiting": waiting, "breaker": self._breaker.state}
+        limited = {"limited_s": limited} if (limited := self._quota.limited_models()) else {}
+        return {"active": active, "waiting": waiting, "breaker": self._breaker.state, **limited}
 
     async def stream_post(
         self,
@@ -136,6 +140,7 @@ class UpstreamConnection:
         is_trial: bool = False,
         on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None,
         on_retry: OnRetry | None = None,
+        model: str = "",
     ) -> AsyncGenerator[bytes, None]:
         """Sends a POST and yields the bytes of the response as they arrive.
 
@@ -146,7 +151,8 @@ class UpstreamConnection:
             is_trial: sends a request that the server may not support: it is not retried, and the circuit breaker
                 ignores its outcome.
             on_headers: is called with the headers of a successful response, names in lower case.
-            on_retry: is called before each retry, with the error of the last attempt.
+            on_retry: is called before each retry, with the error of the last attempt and the delay in seconds.
+            model: the model, which gets no requests while it has reached a limit; empty: limits are not looked at.
 
         Raises:
             UpstreamError: the server returned an error.
@@ -154,7 +160,7 @@ class UpstreamConnection:
             UpstreamTimeoutError: the server sent nothing for too long.
             QueueFullError: the queue for a slot is full.
         """
-        response = await self.open(path, body, headers, is_trial=is_trial, on_retry=on_retry)
+        response = await self.open(path, body, headers, is_trial=is_trial, on_retry=on_retry, model=model)
         try:
             on_headers(response.headers)
             while piece := await response.read():
@@ -171,6 +177,7 @@ class UpstreamConnection:
         is_trial: bool = False,
         on_retry: OnRetry | None = None,
         on_queued: Callable[[float], None] | None = None,
+        model: str = "",
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -181,12 +188,14 @@ class UpstreamConnection:
             is_trial: see `stream_post`.
             on_retry: see `stream_post`.
             on_queued: is called with the seconds that a slot was waited for.
+            model: see `stream_post`.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
             QueueFullError: the queue for a slot is full.
         """
         breaker, limiter = self._breaker, self._limiter
+        self._quota.ensure_available(model)
         breaker.ensure_closed()
         began_s = time.perf_counter()
         slot = await limiter.begin(False)
@@ -203,8 +212,10 @@ class UpstreamConnection:
         except BaseException as error:
             if guarded is not None:
                 guarded.end(error)
+            self._quota.observe(model, error)
             limiter.end(*slot)
             raise
+        self._quota.clear(model)
         return UpstreamResponse(response, guarded, limiter, slot, self._connection_error, self._config.idle_timeout_s)
 
     async def request(
@@ -290,7 +301,7 @@ class UpstreamConnection:
                     raise failed.error from None
                 log.warning("%s is retried in %.1f s: %s", self._name, delay_s, loggable_message(failed.error))
                 if on_retry is not None:
-                    on_retry(failed.error)
+                    on_retry(failed.error, delay_s)
             attempt += 1
             await retry.sleep(delay_s)
 
@@ -318,7 +329,10 @@ class UpstreamConnection:
 
     def _attempt_failed(self, response: Response, head: bytes) -> AttemptFailed:
         fields = response.headers
-        delay_s = retry.retry_after_s(fields, datetime.now(UTC))
+        now = datetime.now(UTC)
+        delay_s = retry.retry_after_s(fields, now)
+        if delay_s is None:
+            delay_s = reset_in_s(response.status, fields, head, now)
         head, setting = self.secret_values.hide_bytes(head), f"upstreams.{self._name}.url"
         error = self.secret_values.clean_error(error_from_response(response.status, head, delay_s, fields, setting))
         return AttemptFailed(error, permanent=fields.get("x-should-retry") == "false")

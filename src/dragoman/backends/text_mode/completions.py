@@ -31,7 +31,7 @@ from dragoman.core.messages import FinishReason, Request, Usage
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.control_tokens import find_control_tokens
 from dragoman.text.json_cursor import Fields
-from dragoman.wire.call_assembler import ToolCallAssembler
+from dragoman.wire.call_assembly.assembler import ToolCallAssembler
 from dragoman.wire.dialect import UpstreamRequest
 from dragoman.wire.response_reader import BaseResponseReader
 from dragoman.wire.translation import notices_by_name

@@ -1,10 +1,13 @@
 """Opens the records for the commands that read them, while the gateway writes."""
 
 import argparse
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
+from dragoman import compose
+from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, require_extras
 from dragoman.core.errors import ConfigError, DragomanError
 
@@ -68,4 +71,7 @@ def snapshot(engine: "Engine") -> "Iterator[Connection]":
 
 
 def _records_url(args: argparse.Namespace) -> str:
-    return str(args.records or "")
+    if args.records is not None:
+        return str(args.records)
+    config, _ = settings.load(compose.settings_path(args.config), os.environ, {})
+    return config.records.url

@@ -13,9 +13,12 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, print_status
 from dragoman.cli.completion import complete_with
+from dragoman.compose.limits import usage_path
 from dragoman.config.keys import KeyConfig, expiry_time
 from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import ConfigError, quote
+from dragoman.usage_limits.budgets import Spent
+from dragoman.usage_limits.reading import read_usage
 
 if TYPE_CHECKING:
     from dragoman.cli.keys.edit import KeysEditor
@@ -56,6 +59,8 @@ class _KeyList(NamedTuple):
     path: Path
     """The keys file, which may not exist."""
     in_settings: dict[str, KeyConfig]
+    usage_path: Path
+    """The file with what each key has used, which may not exist."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -170,13 +175,14 @@ def _list(args: argparse.Namespace) -> int:
     in_file = read_keys(keys.path, os.environ) if keys.path.exists() else {}
     rows = [(name, key, "settings") for name, key in keys.in_settings.items()]
     rows += [(name, key, str(keys.path)) for name, key in in_file.items()]
+    used = read_usage(keys.usage_path, datetime.now(UTC).timestamp()) if rows else {}
     if args.json:
-        print(json.dumps([_facts(*row) for row in rows], indent=2))
+        print(json.dumps([_facts(*row) | _usage_facts(used.get(row[0])) for row in rows], indent=2))
     elif rows:
         from dragoman.cli.models.table import format_table
 
-        head = ("NAME", "STATE", "MODELS", "UPSTREAMS", "TOOLS", "LIMITS", "EXPIRES")
-        print(format_table(head, [_cells(name, key) for name, key, _ in rows]))
+        head = ("NAME", "STATE", "MODELS", "UPSTREAMS", "TOOLS", "LIMITS", "EXPIRES", "TODAY")
+        print(format_table(head, [(*_cells(name, key), _today(used.get(name))) for name, key, _ in rows]))
     else:
         print_status("there are no named keys; `dragoman keys create NAME` creates one")
     return 0
@@ -188,7 +194,7 @@ def _print_secret(args: argparse.Namespace, secret: str) -> None:
 
 def _load(args: argparse.Namespace) -> _KeyList:
     config, _ = settings.load(compose.settings_path(args.config), os.environ, {})
-    return _KeyList(Path(config.server.keys_path), config.keys)
+    return _KeyList(Path(config.server.keys_path), config.keys, usage_path(config))
 
 
 def _editor(keys: _KeyList) -> "KeysEditor":
@@ -234,6 +240,26 @@ def _cells(name: str, key: KeyConfig) -> Sequence[str]:
     limits = ", ".join(f"{value:g} {limit}" for limit, value in _limits(key).items() if isinstance(value, int | float))
     lists = [", ".join(getattr(key, patterns)) or "all" for patterns in _PATTERN_LISTS]
     return (f"{name} (admin)" if key.admin else name, _state(key), *lists, limits or "none", key.expires or "never")
+
+
+def _today(used: tuple[Spent, Spent] | None) -> str:
+    """Returns what a key has used today, for the table."""
+    if used is None or not used[0].requests:
+        return "unused"
+    day = used[0]
+    amount = f"${day.cost_usd:.2f}" if day.cost else f"{day.tokens} tokens"
+    return f"{day.requests} request{'s' if day.requests > 1 else ''}, {amount}"
+
+
+def _usage_facts(used: tuple[Spent, Spent] | None) -> dict[str, object]:
+    day, month = used or (Spent(), Spent())
+    periods = {"day": day, "month": month}
+    return {
+        "usage": {
+            name: {"requests": each.requests, "tokens": each.tokens, "cost_usd": each.cost_usd}
+            for name, each in periods.items()
+        }
+    }
 
 
 def _facts(name: str, key: KeyConfig, source: str) -> dict[str, object]:

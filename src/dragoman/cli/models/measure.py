@@ -3,7 +3,7 @@
 import logging
 import os
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Final
 
@@ -18,8 +18,8 @@ from dragoman.backends.embedded.local.model_facts import needed_bytes, profile_o
 from dragoman.cli.models.measurements import ModelMeasurement
 from dragoman.cli.models.small_check import TASKS, Task, is_right, request_of
 from dragoman.core.backend import ExchangeContext
+from dragoman.core.collect import complete_calls
 from dragoman.core.errors import ConfigError, DragomanError
-from dragoman.core.events import AnyEvent, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import ToolCall
 from dragoman.gateway.gateway import Gateway
@@ -106,24 +106,8 @@ async def _calls(gateway: Gateway, task: Task, model: str) -> list[ToolCall]:
     """Returns the complete calls of the response; none if it failed."""
     context = ExchangeContext(random_id(), int(time.time()), random_id)
     try:
-        return _complete_calls(
+        return complete_calls(
             [event async for batch in gateway.generate(request_of(task, model), context) for event in batch]
         )
     except DragomanError:
         return []
-
-
-def _complete_calls(events: Sequence[AnyEvent]) -> list[ToolCall]:
-    calls: list[ToolCall] = []
-    start, arguments = ToolCallStart(0, "", ""), ""
-    for event in events:
-        match event:
-            case ToolCallStart():
-                start, arguments = event, ""
-            case ToolCallDelta(_, text):
-                arguments += text
-            case ToolCallEnd():
-                calls.append(ToolCall(start.id, start.name, arguments))
-            case _:
-                pass
-    return calls

@@ -1,6 +1,6 @@
 """Reads responses of upstream servers of Chat Completions.
 
-Supported variants, streamed or whole (wire/call_assembler.py describes the variants of calls):
+Supported variants, streamed or whole (wire/call_assembly/assembler.py describes the variants of calls):
 
     reasoning     `reasoning_content` (vLLM, SGLang, llama.cpp, DeepSeek), `reasoning` (Ollama, OpenRouter, gpt-oss in
                   vLLM), `thinking`, or blocks of type `thinking` in `content` (Mistral); each a string, or an object or

@@ -31,14 +31,16 @@ from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import UpstreamError, quote
 from dragoman.core.events import TEXT_BREAK
 from dragoman.core.identifiers import NAME_FORM
-from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.core.messages import FinishReason, Request
 from dragoman.core.response_details import ANNOTATIONS, LOGPROBS, PHASE
+from dragoman.dialects.openai_responses.output_item import OutputItem
 from dragoman.dialects.openai_responses.request_reader import JOINT, NAME, REDACTED
 from dragoman.dialects.openai_responses.request_writer import proof
+from dragoman.dialects.openai_responses.response_usage import read_usage
 from dragoman.schema.free_text import INPUT
 from dragoman.text import json_cursor, lenient_values
 from dragoman.text.json_cursor import Cursor, Fields
-from dragoman.wire.detail_fields import logprobs_json, unmodelled_counts
+from dragoman.wire.detail_fields import logprobs_json
 from dragoman.wire.response_reader import DECODE_ERRORS, BaseResponseReader, new_assembler
 from dragoman.wire.upstream_errors import error_from_body, error_from_event
 
@@ -53,14 +55,6 @@ _CONTENT_EVENTS: Final = {
 """Prefixes of event names with content: the item type, the place in the item, and the name of the whole text."""
 _KINDS: Final = frozenset(kind for kind, _, _ in _CONTENT_EVENTS.values())
 """Item types with events of their own; all others belong to the vendor."""
-_COUNTS: Final = {
-    "input_tokens": (),
-    "output_tokens": (),
-    "total_tokens": (),
-    "input_tokens_details": ("cached_tokens", "cache_write_tokens"),
-    "output_tokens_details": ("reasoning_tokens",),
-}
-"""Fields of usage that `Usage` models."""
 _KIND_BY_FIELD: Final = {"arguments": "function_call", "content": "message", "summary": "reasoning"}
 _CALLS: Final = ("function_call", "custom_tool_call")
 _PLACES: Final = {"output_text": "text", "text": "text", "refusal": "refusal"}
@@ -86,44 +80,6 @@ class _ContentDelta(Struct):
 _decode_delta: Final = msgspec.json.Decoder(_ContentDelta).decode
 
 
-class _Item:
-    """One item of the output, as far as it has arrived."""
-
-    __slots__ = (
-        *("closed", "done", "done_chars", "has_phase", "id", "index", "is_probable", "key", "kind"),
-        *("named", "part", "place", "received", "sources"),
-    )
-
-    def __init__(self, kind: str, key: int, id: str, index: int | None) -> None:
-        self.kind, self.key, self.id, self.index = kind, key, id, index
-        self.place = ""
-        """For reasoning: the place of its text."""
-        self.part = 0
-        """For a summary: the open part."""
-        self.received: dict[str, list[str]] = {}
-        """Its text so far, by place."""
-        self.done_chars: dict[str, int] = {}
-        """Number of characters of that text that a `done` event has ended."""
-        self.named = self.closed = self.done = self.is_probable = self.has_phase = False
-        self.sources = 0
-        """Number of annotations that were forwarded."""
-
-    @property
-    def has_content(self) -> bool:
-        """Whether some content has arrived that must not be repeated."""
-        return bool(self.received) or self.named or self.done
-
-    def rest(self, place: str, full_text: str, *, part: bool) -> str:
-        """Returns the new text of a whole: of the open `part`, or of everything at that place."""
-        before = "".join(self.received.get(place, ()))
-        open = before[self.done_chars.get(place, 0) :] if part else before
-        repeated = part and before.endswith(full_text)
-        rest = full_text[len(open) :] if full_text.startswith(open) and not repeated else ""
-        if part:
-            self.done_chars[place] = len(before) + len(rest)
-        return rest
-
-
 class ResponsesResponseReader(BaseResponseReader):
     """Reads one response."""
 
@@ -132,10 +88,10 @@ class ResponsesResponseReader(BaseResponseReader):
     def __init__(self, request: Request, context: ExchangeContext) -> None:
         super().__init__(new_assembler(request, context, NAME, NAME_FORM))
         self._reason: FinishReason | None = None
-        self._items: list[_Item] = []
-        self._by_id: dict[str, _Item] = {}
-        self._by_index: dict[int, _Item] = {}
-        self._latest: dict[str, _Item] = {}
+        self._items: list[OutputItem] = []
+        self._by_id: dict[str, OutputItem] = {}
+        self._by_index: dict[int, OutputItem] = {}
+        self._latest: dict[str, OutputItem] = {}
 
     def _ended(self) -> bool:
         if self._reason is None:
@@ -201,7 +157,7 @@ class ResponsesResponseReader(BaseResponseReader):
         if (tier := response.pop("service_tier")) is not None:
             self._out.detail("service_tier", tier.text)
         if (usage := lenient_values.fields(response.pop("usage"))) is not None:
-            self._out.usage(_usage(usage))
+            self._out.usage(read_usage(usage))
         self._reason = self._finish_reason(state, response.pop("incomplete_details"))
 
     def _finish_reason(self, state: str, details: Cursor | None) -> FinishReason:
@@ -232,8 +188,8 @@ class ResponsesResponseReader(BaseResponseReader):
         self._name(item, fields)
         self._phase(item, fields)
 
-    def _opened(self, kind: str, id: str, index: int | None) -> _Item:
-        item = _Item(kind, len(self._items), id, index)
+    def _opened(self, kind: str, id: str, index: int | None) -> OutputItem:
+        item = OutputItem(kind, len(self._items), id, index)
         if kind == "message" and any(each.has_phase for each in self._items):
             self._out.detail(TEXT_BREAK, "", NAME)
         self._items.append(item)
@@ -244,7 +200,7 @@ class ResponsesResponseReader(BaseResponseReader):
             self._by_index[index] = item
         return item
 
-    def _find_item(self, kind: str, id: str, index: int | None) -> _Item | None:
+    def _find_item(self, kind: str, id: str, index: int | None) -> OutputItem | None:
         """Returns the item that is meant; the last of its type if the server does not identify it."""
         for named in (self._by_id.get(id), self._by_index.get(-1 if index is None else index)):
             if named is not None and named.kind == kind:
@@ -275,7 +231,7 @@ class ResponsesResponseReader(BaseResponseReader):
         item = self._find_item(kind, id, index) or self._opened(kind, id, index)
         self._complete(item, cursor, cut=False)
 
-    def _complete(self, item: _Item, cursor: Cursor, *, cut: bool) -> None:
+    def _complete(self, item: OutputItem, cursor: Cursor, *, cut: bool) -> None:
         """Emits the content of an item that was not emitted before."""
         fields = cursor.fields()
         match item.kind:
@@ -290,7 +246,7 @@ class ResponsesResponseReader(BaseResponseReader):
                 self._out.vendor(NAME, kind, cursor.text)
         item.done = True
 
-    def _message(self, item: _Item, content: Cursor | None) -> None:
+    def _message(self, item: OutputItem, content: Cursor | None) -> None:
         texts = {"text": "", "refusal": ""}
         for cursor in lenient_values.items(content):
             part = lenient_values.fields(cursor)
@@ -314,7 +270,7 @@ class ResponsesResponseReader(BaseResponseReader):
                 for source in sources[item.sources :]:
                     self._cite(item, source)
 
-    def _phase(self, item: _Item, fields: Fields) -> None:
+    def _phase(self, item: OutputItem, fields: Fields) -> None:
         """Begins a new text for a message with a phase."""
         phase = fields.pop(PHASE)
         if item.kind != "message" or item.has_phase or phase is None:
@@ -324,17 +280,17 @@ class ResponsesResponseReader(BaseResponseReader):
             self._out.detail(TEXT_BREAK, "", NAME)
         self._out.detail(PHASE, phase.text, NAME)
 
-    def _log(self, item: _Item, entries: list[Fields]) -> None:
+    def _log(self, item: OutputItem, entries: list[Fields]) -> None:
         item.is_probable = True
         self._out.detail(LOGPROBS, logprobs_json(entries))
 
-    def _cite(self, item: _Item, source: Fields) -> None:
+    def _cite(self, item: OutputItem, source: Fields) -> None:
         """Emits a source: Chat Completions has `url_citation` too."""
         item.sources += 1
         shared = lenient_values.string(source.get("type")) == "url_citation"
         self._out.detail(ANNOTATIONS, f"[{bytes(source.raw).decode()}]", "" if shared else NAME)
 
-    def _reasoning(self, item: _Item, fields: Fields) -> None:
+    def _reasoning(self, item: OutputItem, fields: Fields) -> None:
         wholes = {
             place: "\n\n".join(
                 lenient_values.string(part.pop("text")) for part in lenient_values.objects(fields.pop(name))
@@ -351,7 +307,7 @@ class ResponsesResponseReader(BaseResponseReader):
             redacted = encrypted.removeprefix(REDACTED) if encrypted.startswith(REDACTED) else ""
             self._out.reasoning("", "" if redacted else proof(item.id, encrypted), redacted)
 
-    def _call(self, item: _Item, fields: Fields, *, cut: bool) -> None:
+    def _call(self, item: OutputItem, fields: Fields, *, cut: bool) -> None:
         self._name(item, fields)
         place = "input" if item.kind == "custom_tool_call" else "arguments"
         if (full_value := fields.pop(place)) is not None:
@@ -360,7 +316,7 @@ class ResponsesResponseReader(BaseResponseReader):
             self._close_input(item)
             self._out.end_call(item.key)
 
-    def _name(self, item: _Item, fields: Fields) -> None:
+    def _name(self, item: OutputItem, fields: Fields) -> None:
         name, space = lenient_values.string(fields.pop("name")), lenient_values.string(fields.pop("namespace"))
         if item.kind in _CALLS and name and not item.named:
             item.named = True
@@ -388,14 +344,14 @@ class ResponsesResponseReader(BaseResponseReader):
             self._add_text(item, place, item.rest(place, lenient_values.string_or_json(full_value), part=True))
         self._close_input(item)
 
-    def _paragraph(self, item: _Item, part: int) -> None:
+    def _paragraph(self, item: OutputItem, part: int) -> None:
         """Separates the parts of a summary."""
         if part > item.part and item.received:
             self._add_text(item, "summary", "\n\n")
             item.done_chars["summary"] = len("".join(item.received.get("summary", ())))
         item.part = max(item.part, part)
 
-    def _add_text(self, item: _Item, place: str, text: str) -> None:
+    def _add_text(self, item: OutputItem, place: str, text: str) -> None:
         if item.kind == "reasoning":
             item.place = item.place or place
         if not text or (item.place and item.place != place):
@@ -415,7 +371,7 @@ class ResponsesResponseReader(BaseResponseReader):
             case _:
                 self._out.reasoning(text)
 
-    def _close_input(self, item: _Item) -> None:
+    def _close_input(self, item: OutputItem) -> None:
         """Emits the complete input of a custom tool, and ends the string that contains it."""
         if item.kind == "custom_tool_call" and not item.closed:
             item.closed = True
@@ -426,19 +382,6 @@ def _kind_of(fields: Fields) -> str:
     """Returns the type of an item; if missing, by a field that only one type has."""
     kind = lenient_values.string(fields.pop("type"))
     return kind or next((kind for name, kind in _KIND_BY_FIELD.items() if fields.get(name) is not None), "")
-
-
-def _usage(counts: Fields) -> Usage:
-    extra = unmodelled_counts(counts, _COUNTS)
-    return Usage(
-        input_tokens=lenient_values.count_at(counts, "input_tokens"),
-        output_tokens=lenient_values.count_at(counts, "output_tokens"),
-        cached_input_tokens=lenient_values.count_at(counts, "input_tokens_details", "cached_tokens"),
-        cache_write_tokens=lenient_values.count_at(counts, "input_tokens_details", "cache_write_tokens"),
-        reasoning_tokens=lenient_values.count_at(counts, "output_tokens_details", "reasoning_tokens"),
-        extra=extra,
-        dialect=NAME if extra else "",
-    )
 
 
 def count_of(body: bytes) -> int:

@@ -3,6 +3,7 @@
 import asyncio
 import dataclasses
 import logging
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
@@ -176,11 +177,14 @@ class Router:
         return self._providers_of(name) if targets is None else [s for m in targets for s in self._providers_of(m)]
 
     def _load(self, name: str) -> float:
-        """Returns the number of requests that the preferred backend of a model has."""
-        for backend, _ in self._named(name):
+        """Returns the number of requests that the preferred backend of a model has; infinite if it accepts none now."""
+        for backend, model in self._named(name):
             health = backend.health()
+            limited = health.get("limited_s")
+            if isinstance(limited, Mapping) and model in limited:
+                return math.inf
             return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
-        return 0
+        return math.inf
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""

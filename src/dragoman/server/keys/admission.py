@@ -9,7 +9,7 @@ from dragoman.core.errors import DragomanError
 from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.off_loop import off_loop
-from dragoman.server.base_exchange import Route
+from dragoman.server.base_exchange import CLIENT_LEFT, Route
 from dragoman.server.keys.key import ApiKey
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.usage_limits.admission import Admission, Estimate, UsageLimits, Used
@@ -83,11 +83,12 @@ def settle(record: AccessRecord) -> None:
     admission = record.admission
     if admission is None:
         return
-    if record.first_s is None:  # no model has begun to answer
+    usage, attempts = record.usage, record.attempts
+    has_left = record.status == CLIENT_LEFT and attempts.count > 0
+    if record.first_s is None and not has_left:  # no model has begun to answer
         admission.settle(None)
         return
-    usage, attempts = record.usage, record.attempts
-    if not usage.output_tokens and record.delta_count:  # the client has left before the end
+    if not usage.output_tokens and (has_left or record.delta_count):  # the model may have written more
         usage = admission.estimated_usage(usage, record.delta_count)
         if record.prices is not None:
             usage = record.priced(usage, record.prices)

@@ -101,6 +101,10 @@ def _response_attributes(record: AccessRecord) -> dict[str, Any]:
     if record.attempts.count:
         attributes[conv.UPSTREAM] = record.attempts.upstream
         attributes[conv.ATTEMPTS] = record.attempts.count
+        if record.attempts.format:
+            attributes[conv.FORMAT] = record.attempts.format
+        if record.attempts.queue_s is not None:
+            attributes[conv.QUEUE] = record.attempts.queue_s
     if record.is_passthrough:
         attributes[conv.PASSTHROUGH] = True
     if record.warnings:

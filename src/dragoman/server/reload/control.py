@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -24,7 +25,7 @@ Stamp: TypeAlias = tuple[int, int, int] | None
 def read_stamp(path: Path | None) -> Stamp:
     """Returns what changes with each change of the file."""
     try:
-        found = path.stat() if path else None
+        found = os.stat(path) if path else None
     except OSError:
         return None
     return (found.st_mtime_ns, found.st_size, found.st_ino) if found else None
@@ -42,10 +43,6 @@ class ConfigSource(NamedTuple):
     """Whether the running gateway serves the embedded model."""
     stamp: Stamp
     """Of the file, from before the settings at the start were read."""
-
-    def read_stamp(self) -> Stamp:
-        """Returns what changes with each change of the settings file."""
-        return read_stamp(self.path())
 
     def changes(self, running: settings.Config, path: Path | None) -> Changes:
         """Reads the settings, and returns what changes.
@@ -100,6 +97,10 @@ class ReloadControl:
         self._path = source.path()
         self._lock = asyncio.Lock()
 
+    def read_stamp(self) -> Stamp:
+        """Returns what changes with each change of the settings file."""
+        return read_stamp(self._path or self.source.path())
+
     async def reload(self, cause: str) -> ReloadReport:
         """Reloads the configuration, and returns what has changed.
 
@@ -108,7 +109,7 @@ class ReloadControl:
         """
         async with self._lock:
             path = self._path = self.source.path() or self._path  # a deleted file is an error
-            self.stamp = await asyncio.to_thread(read_stamp, path)
+            self.stamp = read_stamp(path)
             report = await self._reload(path)
         level = logging.WARNING if report.result == "rejected" else logging.INFO
         log.log(level, "%s: %s", cause, report.text())

@@ -4,6 +4,8 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
+from dragoman.config.position import with_line
+
 ReloadResult: TypeAlias = Literal["reloaded", "unchanged", "rejected"]
 RESULTS: tuple[ReloadResult, ...] = ("reloaded", "unchanged", "rejected")
 
@@ -26,9 +28,8 @@ class ReloadReport(msgspec.Struct, frozen=True, omit_defaults=True):
     def text(self) -> str:
         """Returns the line of the log."""
         if self.result == "rejected":
-            known = not self.line or f"line {self.line}," in self.error
-            where = "" if known else f" ({self.file}, line {self.line})"
-            return f"the configuration was not reloaded, and nothing has changed: {self.error}{where}"
+            located = with_line(self.error, self.file, self.line)
+            return f"the configuration was not reloaded, and nothing has changed: {located}"
         waits = f"; only a restart changes {', '.join(self.need_restart)}" if self.need_restart else ""
         if self.result == "unchanged":
             return f"the configuration is unchanged{waits}"

@@ -83,7 +83,7 @@ class Triggers:
             if self._hung_up.is_set():
                 self._hung_up.clear()
                 await self._on_reload_signal()
-            elif self._mode == "watch" and await self._has_changed():
+            elif self._mode == "watch" and self._has_changed():
                 await self._control.reload("the settings file has changed")
 
     async def _on_reload_signal(self) -> None:
@@ -92,11 +92,11 @@ class Triggers:
         else:
             await self._control.reload("SIGHUP")
 
-    async def _has_changed(self) -> bool:
+    def _has_changed(self) -> bool:
         """Returns whether the file is another one than at the last reload, and no longer being written."""
-        stamp = await asyncio.to_thread(self._control.source.read_stamp)  # the file system may be a remote one
-        before, self._latest = self._latest, stamp
-        return stamp is not None and stamp == before != self._control.stamp  # an editor may replace it in a moment
+        before, self._latest = self._latest, self._control.read_stamp()
+        # Without a file it is not another one: an editor may replace it in a moment.
+        return self._latest is not None and self._latest == before != self._control.stamp
 
 
 def _has_terminal() -> bool:

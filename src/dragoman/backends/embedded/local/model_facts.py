@@ -72,20 +72,26 @@ def find_local_models(config: EmbeddedConfig) -> LocalModels:
     return LocalModels(files.models, default.name)
 
 
-def settings_for(config: EmbeddedConfig, model: LocalModel, *, is_default: bool) -> EmbeddedConfig:
+def settings_for(
+    config: EmbeddedConfig, model: LocalModel, *, is_default: bool, projector: str | None = None
+) -> EmbeddedConfig:
     """Returns the settings for a model; some of them are for the model that they name only.
 
     Args:
         config: the settings.
         model: the model.
         is_default: whether they name it.
+        projector: its projector; "": it has none; None: the one in its folder, if the model has one of its own.
     """
     if is_default:
         return config
-    # Where each model has a folder of its own, a projector in it belongs to the model.
-    file = str(model.path) if model.origin in ("lmstudio", "huggingface") else ""
-    window = min(config.context_window, model.shape.context_window)
-    return msgspec.structs.replace(config, model=file, projector="", context_window=window)
+    has_folder = projector is None and model.origin in ("lmstudio", "huggingface")
+    return msgspec.structs.replace(
+        config,
+        model=str(model.path) if has_folder else "",
+        projector=projector or "",
+        context_window=min(config.context_window, model.shape.context_window),
+    )
 
 
 def profile_of(model: LocalModel) -> catalog.ModelProfile | None:

@@ -1,4 +1,4 @@
-"""How streams are written: what a strict client would trip over. Dragoman reads all of it (wire/call_assembler.py)."""
+"""How streams are written: what a strict client would trip over. Dragoman reads all of it (wire/call_assembly)."""
 
 from collections.abc import Iterator
 from typing import Any

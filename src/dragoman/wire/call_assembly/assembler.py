@@ -50,70 +50,11 @@ from dragoman.core.messages import FinishReason, Usage
 from dragoman.core.response_details import SERVICE
 from dragoman.text.json_repairs import ALL_REPAIRS, repair_warning
 from dragoman.text.surrogates import SurrogateJoiner
-from dragoman.text.tolerant_json import TolerantJsonStream
 from dragoman.text.unwrap_arguments import unwrap_arguments
+from dragoman.wire.call_assembly.partial_call import PartialCall
 
 _ONE_LINE: Final = str.maketrans("\r\n", "  ")
 """Replaces line breaks, for JSON in a line of an SSE stream."""
-
-
-class _Call:
-    """One call that is being assembled."""
-
-    __slots__ = ("_buf", "_json", "closed", "id", "index", "is_object", "name", "named", "raw")
-
-    def __init__(self, id: str, repairs: Collection[str]) -> None:
-        self.id = id
-        """Id from the server."""
-        self.name = ""
-        self.named = False
-        """The name is complete."""
-        self.index: int | None = None
-        """Number of the call, once ToolCallStart was emitted."""
-        self.closed = False
-        """No more chunks will arrive."""
-        self.raw: list[str] = []
-        """The arguments as received."""
-        self._json = TolerantJsonStream(repairs)
-        self._buf = ""
-        self.is_object: bool | None = None
-        """The arguments begin with `{`; None before their first character."""
-
-    @property
-    def complete(self) -> bool:
-        """Whether the arguments are one complete JSON object."""
-        return self._json.done
-
-    @property
-    def problem(self) -> str:
-        """Why the arguments are not an object; empty: no problem."""
-        return "expected '{'" if self.is_object is False else self._json.problem
-
-    def feed(self, text: str) -> str:
-        """Adds a chunk of the arguments and returns the text after their end."""
-        if self.complete or not text:
-            return text
-        self.raw.append(text)
-        if self.is_object is None and text.strip():
-            self.is_object = text.lstrip()[0] == "{"
-        if not self.is_object or self._json.problem:
-            return ""
-        self._buf += text
-        self._buf = self._buf[self._json.feed(self._buf, 0) :]
-        return self._buf if self.complete else ""
-
-    def drain(self) -> str:
-        """Returns the arguments that can be emitted now."""
-        return self._json.drain()
-
-    def has_arguments(self, arguments: str) -> bool:
-        """Returns whether these arguments are empty or repeat the call's own."""
-        return not arguments.strip() or arguments.strip() == "".join(self.raw).strip()
-
-    @property
-    def repairs(self) -> tuple[str, ...]:
-        """Names of the repairs that were applied to the arguments."""
-        return tuple(self._json.repairs)
 
 
 class ToolCallAssembler:
@@ -157,10 +98,10 @@ class ToolCallAssembler:
         """Number of calls announced by ToolCallStart."""
         self._context, self._model = context, model
         self._out: list[AnyEvent] = []
-        self._queue: deque[_Call | AnyEvent] = deque()
-        self._by_key: dict[int, _Call] = {}
-        self._by_id: dict[str, _Call] = {}
-        self._last: _Call | None = None
+        self._queue: deque[PartialCall | AnyEvent] = deque()
+        self._by_key: dict[int, PartialCall] = {}
+        self._by_id: dict[str, PartialCall] = {}
+        self._last: PartialCall | None = None
         self._list_used = used
         self._used: set[str] = set()
         self._reported_dropped: set[str] = set()
@@ -344,7 +285,7 @@ class ToolCallAssembler:
             self._queue.append(event)
             self._advance_all()
 
-    def _find(self, key: int | None, id: str, name: str, arguments: str, is_new_call: bool) -> _Call:
+    def _find(self, key: int | None, id: str, name: str, arguments: str, is_new_call: bool) -> PartialCall:
         call = self._by_key.get(key) if key is not None else self._by_id.get(id) if id else None
         if call is None and key is None and not (is_new_call and name):
             call = self._last
@@ -352,7 +293,7 @@ class ToolCallAssembler:
             if self._names is None:
                 self._names = self._list_names()
                 self._tools = self._names.offered()
-            call = _Call(id, self._enabled_repairs)
+            call = PartialCall(id, self._enabled_repairs)
             self._queue.append(call)
         if key is not None:
             self._by_key[key] = call
@@ -361,7 +302,7 @@ class ToolCallAssembler:
         self._last = call
         return call
 
-    def _is_another(self, call: _Call, id: str, name: str, arguments: str) -> bool:
+    def _is_another(self, call: PartialCall, id: str, name: str, arguments: str) -> bool:
         """Whether a chunk under the index of this call begins another one."""
         other_id = bool(id and call.id and id != call.id)
         if not name or not call.name:
@@ -372,7 +313,7 @@ class ToolCallAssembler:
             return name != call.name
         return other_id and name != call.name
 
-    def _name(self, call: _Call, piece: str) -> None:
+    def _name(self, call: PartialCall, piece: str) -> None:
         if piece and piece != call.name:
             call.name = piece if call.name and piece.startswith(call.name) else call.name + piece
         call.named = call.name in self._tools and not self._is_longer_name(call.name)
@@ -384,11 +325,11 @@ class ToolCallAssembler:
         """Emits everything that waits. If the response was `cut` off, so was the last call, unless it is complete."""
         last = self._queue[-1] if self._queue else None
         for waiting in self._queue:
-            if isinstance(waiting, _Call):
+            if isinstance(waiting, PartialCall):
                 waiting.closed = True
         while self._queue:
             head = self._queue.popleft()
-            if isinstance(head, _Call):
+            if isinstance(head, PartialCall):
                 self._end(head, cut=cut and head is last)
             else:
                 self._out.append(head)
@@ -397,7 +338,7 @@ class ToolCallAssembler:
         """Emits everything that need not wait; a call that the server has closed waits for the next item."""
         while self._queue:
             head = self._queue[0]
-            if isinstance(head, _Call):
+            if isinstance(head, PartialCall):
                 self._advance(head)
                 is_passed = head.closed and len(self._queue) > 1
                 if not is_passed and not (head.complete and head.name):
@@ -407,7 +348,7 @@ class ToolCallAssembler:
                 self._out.append(head)
             self._queue.popleft()
 
-    def _advance(self, call: _Call) -> None:
+    def _advance(self, call: PartialCall) -> None:
         """Emits ToolCallStart as soon as the name is complete, and the arguments available so far."""
         if call.index is None:
             if not call.named:
@@ -416,7 +357,7 @@ class ToolCallAssembler:
         if (text := call.drain()) and call.index is not None:
             self._out.append(ToolCallDelta(call.index, text))
 
-    def _announce(self, call: _Call) -> None:
+    def _announce(self, call: PartialCall) -> None:
         if not self.calls:
             self._used.update(self._list_used())
         id = valid_call_id(call.id) if call.id else ""
@@ -426,7 +367,7 @@ class ToolCallAssembler:
         call.index, self.calls = self.calls, self.calls + 1
         self._out.append(ToolCallStart(call.index, id, self._names.back(call.name) if self._names else call.name))
 
-    def _end(self, call: _Call, cut: bool) -> None:
+    def _end(self, call: PartialCall, cut: bool) -> None:
         raw = "".join(call.raw)
         if not call.name:
             self._nameless = self._nameless or raw.strip()

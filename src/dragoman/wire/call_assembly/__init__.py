@@ -1,0 +1,1 @@
+"""Tool calls from the chunks of upstream servers."""
