@@ -6,15 +6,16 @@ admission.settle(used)                           always, in the end: replaces wh
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import RateLimitError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, RateLimitError
 from dragoman.core.messages import Usage
 from dragoman.prices.price_book import PriceBook
 from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, budgets_of, nano_usd
@@ -23,6 +24,10 @@ from dragoman.usage_limits.config import KeyLimits
 from dragoman.usage_limits.largest import LargestResponses
 from dragoman.usage_limits.ledger import KeyUsage, Ledger
 from dragoman.usage_limits.windows import WINDOW_S, RateWindows, WindowState
+
+log = logging.getLogger("dragoman.usage_limits")
+
+T = TypeVar("T")
 
 _CONCURRENCY_RETRY_S: Final = 1.0
 
@@ -78,14 +83,18 @@ class UsageLimits:
         """The use of all keys.
 
         Raises:
-            ConfigError: Its file cannot be used.
+            BackendUnavailableError: Its file cannot be used.
         """
-        return self._new_ledger()
+        return _opened(self._new_ledger)
 
     @cached_property
     def running(self) -> RunningRequests:
-        """The running requests."""
-        return self._new_running()
+        """The running requests.
+
+        Raises:
+            BackendUnavailableError: They cannot be counted.
+        """
+        return _opened(self._new_running)
 
     def begin(self, key: str, limits: KeyLimits, prices: PriceBook | None) -> "Admission":
         """Returns the admission of a request.
@@ -98,11 +107,15 @@ class UsageLimits:
         return Admission(self, key, limits, prices)
 
     async def windows(self) -> RateWindows:
-        """Returns the windows of a minute, and loads what they need before the first use."""
+        """Returns the windows of a minute, and loads what they need before the first use.
+
+        Raises:
+            BackendUnavailableError: A package is missing.
+        """
         if self._windows is None:
             async with self._windows_lock:
                 if self._windows is None:
-                    self._windows = await asyncio.to_thread(self._new_windows)
+                    self._windows = await asyncio.to_thread(_opened, self._new_windows)
         return self._windows
 
     async def usage(self, key: str) -> KeyUsage:
@@ -143,6 +156,21 @@ class UsageLimits:
             await self.running.close()
         if "ledger" in opened:
             await asyncio.to_thread(self.ledger.close)
+
+
+def _opened(new: Callable[[], T]) -> T:
+    """Returns what limits need; the reason of a failure is for the operator, and not for the client.
+
+    Raises:
+        BackendUnavailableError: It cannot be opened.
+    """
+    try:
+        return new()
+    except ConfigError as error:
+        log.error("%s", error.message)
+        raise BackendUnavailableError(
+            "the limits of this API key cannot be checked; the server's log has why"
+        ) from error
 
 
 class Admission:
