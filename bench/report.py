@@ -10,6 +10,9 @@ upstreams, a tool call in most responses. They are written by the code that the 
 
 import argparse
 import random
+import resource
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -105,19 +108,52 @@ def fill(url: str, count: int) -> float:
     return time.process_time() - begin_s
 
 
+USUAL: Final = (
+    (),
+    ("--by", "model"),
+    ("--by", "model,tool"),
+    ("--by", "day,model"),
+    ("--by", "key"),
+    ("--by", "role,agent"),
+    ("--compare", "version", "1.2.0", "1.3.0"),
+    ("--json", "--by", "model,upstream,tool,format,agent,day"),
+    ("--since", "7d"),
+)
+"""Options of reports; without `--since`, of all days."""
+
+
+def measure(url: str) -> None:
+    """Prints the time of usual reports, each in a process of its own, as users start them: the better of two."""
+    for options in USUAL:
+        since = () if "--since" in options else ("--since", f"{DAYS + 2}d")
+        command = [sys.executable, "-m", "dragoman", "report", "--records", url, *since, *options]
+        times = []
+        for _ in range(2):
+            before, begin_s = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+            lines = subprocess.run(command, check=True, capture_output=True, text=True).stdout.count("\n")
+            after = resource.getrusage(resource.RUSAGE_CHILDREN)
+            cpu_s = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+            times.append((cpu_s, time.perf_counter() - begin_s))
+        cpu_s, wall_s = min(times)
+        print(f"report {' '.join((*since, *options)):70} {wall_s:5.2f} s, {cpu_s:5.2f} s of CPU, {lines} lines")
+
+
 def main() -> None:
     """Fills a database, and prints the times."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--records", type=int, default=1_000_000)
     parser.add_argument("--url")
-    parser.add_argument("--keep", type=Path)
+    parser.add_argument("--keep", type=Path, metavar="FILE", help="an SQLite file that remains")
+    parser.add_argument("--measure-only", action="store_true", help="use the records of --keep or --url")
     args = parser.parse_args()
     with TemporaryDirectory() as folder:
-        file = args.keep or Path(folder, "records.db")
+        file = args.keep or Path(folder, "records.sqlite")
         url = args.url or f"sqlite:///{file.absolute()}"
-        print(f"{args.records:,} records written in {fill(url, args.records):.0f} s of CPU")
+        if not args.measure_only:
+            print(f"{args.records:,} records written in {fill(url, args.records):.0f} s of CPU", flush=True)
         if not args.url:
-            print(f"{file.stat().st_size / 1e6:.0f} MB")
+            print(f"{file.stat().st_size / 1e6:.0f} MB", flush=True)
+        measure(url)
 
 
 if __name__ == "__main__":

@@ -15,7 +15,7 @@ from typing import Final, TypeVar
 from dragoman import plugins
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError, one_of, quote
-from dragoman.core.events import Failure
+from dragoman.core.events import Event, EventOrder, EventOrderError, Failure
 from dragoman.core.messages import Request
 from dragoman.plugins import describe_failure, failure_place
 
@@ -63,6 +63,18 @@ def build_plugin_backend(name: str, table: Mapping[str, object], environ: Mappin
     return PluginBackend(name, backend, str(plugin))
 
 
+def _check_order(batch: Sequence[object], order: EventOrder) -> None:
+    """
+    Raises:
+        EventOrderError: An event is in the wrong place.
+        TypeError: An object is not an event.
+    """
+    for event in batch:
+        if not isinstance(event, Event):
+            raise TypeError(f"expected an event, got {type(event).__name__}")
+        order.feed(event)  # type: ignore[arg-type]
+
+
 class PluginBackend(Backend):
     """A backend of another package. Its exceptions become errors of a backend, so that the next one can be asked.
 
@@ -95,19 +107,25 @@ class PluginBackend(Backend):
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Generates the events of the backend; see `Backend`."""
-        has_started = False
+        order = EventOrder()
         try:
             async with aclosing(self._inner.generate(request, context)) as batches:
                 async for batch in batches:
-                    has_started = True
-                    yield batch
+                    _check_order(batch, order)
+                    if batch:
+                        yield batch
+        except EventOrderError as error:
+            log.error("%s: %s returned events in a wrong order: %s", self._name, self._plugin, error)
+            failure = BackendUnavailableError(f"the backend {quote(self._name)} failed: wrong order of events")
         except DragomanError:
             raise
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 it is logged
             failure = self._failure("generate", error)
-            if not has_started:
-                raise failure from error
-            yield [Failure(failure)]
+        else:
+            return
+        if order.phase == "new":
+            raise failure
+        yield [Failure(failure)]
 
     def health(self) -> Mapping[str, object]:
         """Returns the name and what the backend reports."""

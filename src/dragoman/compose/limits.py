@@ -29,15 +29,14 @@ def usage_limits(config: settings.Config, shared_dir: Path | None) -> UsageLimit
     """
     check_limits(config)
     url = config.limits.url
-    limits = UsageLimits(
-        lambda: Ledger(usage_path(config)),
+    has_keys = config.keys or (config.server.keys_path and Path(config.server.keys_path).exists())
+    ledger = Ledger(usage_path(config)) if has_keys else None
+    return UsageLimits(
+        lambda: ledger or Ledger(usage_path(config)),
         lambda: _windows(url, shared_dir),
         lambda: _running(url, shared_dir),
         config.limits.reserved_output_tokens,
     )
-    if config.keys or (config.server.keys_path and Path(config.server.keys_path).exists()):
-        limits.ledger  # noqa: B018 opens the file
-    return limits
 
 
 def check_limits(config: settings.Config) -> None:

@@ -6,23 +6,28 @@ admission.settle(used)                           always, in the end: replaces wh
 """
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from functools import cached_property
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from msgspec.structs import replace
 
-from dragoman.core.errors import RateLimitError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, RateLimitError
 from dragoman.core.messages import Usage
 from dragoman.prices.price_book import PriceBook
-from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, budgets_of, nano_usd
+from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, bounded, budgets_of, nano_usd
 from dragoman.usage_limits.concurrency import RunningRequests
 from dragoman.usage_limits.config import KeyLimits
 from dragoman.usage_limits.largest import LargestResponses
 from dragoman.usage_limits.ledger import KeyUsage, Ledger
 from dragoman.usage_limits.windows import WINDOW_S, RateWindows, WindowState
+
+log = logging.getLogger("dragoman.usage_limits")
+
+T = TypeVar("T")
 
 _CONCURRENCY_RETRY_S: Final = 1.0
 
@@ -78,14 +83,18 @@ class UsageLimits:
         """The use of all keys.
 
         Raises:
-            ConfigError: Its file cannot be used.
+            BackendUnavailableError: Its file cannot be used.
         """
-        return self._new_ledger()
+        return _opened(self._new_ledger)
 
     @cached_property
     def running(self) -> RunningRequests:
-        """The running requests."""
-        return self._new_running()
+        """The running requests.
+
+        Raises:
+            BackendUnavailableError: They cannot be counted.
+        """
+        return _opened(self._new_running)
 
     def begin(self, key: str, limits: KeyLimits, prices: PriceBook | None) -> "Admission":
         """Returns the admission of a request.
@@ -98,11 +107,15 @@ class UsageLimits:
         return Admission(self, key, limits, prices)
 
     async def windows(self) -> RateWindows:
-        """Returns the windows of a minute, and loads what they need before the first use."""
+        """Returns the windows of a minute, and loads what they need before the first use.
+
+        Raises:
+            BackendUnavailableError: A package is missing.
+        """
         if self._windows is None:
             async with self._windows_lock:
                 if self._windows is None:
-                    self._windows = await asyncio.to_thread(self._new_windows)
+                    self._windows = await asyncio.to_thread(_opened, self._new_windows)
         return self._windows
 
     async def usage(self, key: str) -> KeyUsage:
@@ -143,6 +156,21 @@ class UsageLimits:
             await self.running.close()
         if "ledger" in opened:
             await asyncio.to_thread(self.ledger.close)
+
+
+def _opened(new: Callable[[], T]) -> T:
+    """Returns what limits need; the reason of a failure is for the operator, and not for the client.
+
+    Raises:
+        BackendUnavailableError: It cannot be opened.
+    """
+    try:
+        return new()
+    except ConfigError as error:
+        log.error("%s", error.message)
+        raise BackendUnavailableError(
+            "the limits of this API key cannot be checked; the server's log has why"
+        ) from error
 
 
 class Admission:
@@ -233,10 +261,14 @@ class Admission:
         if used is not None:
             self._owner.largest.add(used.model, usage.output_tokens, used.seconds)
         spent = Spent(
-            1, usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, nano_usd(usage.cost_usd or 0.0)
+            1,
+            bounded(usage.input_tokens),
+            bounded(usage.cached_input_tokens),
+            bounded(usage.output_tokens),
+            nano_usd(usage.cost_usd or 0.0),
         )
-        self._owner.ledger.settle(self._key, self._reservation, spent)
         self._release()
+        self._owner.ledger.settle(self._key, self._reservation, spent)
         if difference := self._counted_difference(spent.tokens):
             self._owner.later(self._add("tokens", difference))
 
@@ -296,7 +328,7 @@ class Admission:
         for (upstream, model), each in zip(estimate.models, largest, strict=True):
             if prices is not None:
                 cost_usd = max(cost_usd, prices.cost_usd(upstream, model, usage, each.seconds) or 0.0)
-        return Reserved(estimate.prompt_tokens + output, nano_usd(cost_usd))
+        return Reserved(bounded(estimate.prompt_tokens + output), nano_usd(cost_usd))
 
     def _counted_difference(self, tokens: int) -> int:
         """Returns what must be added to the window of tokens; what is given back counts less the later it is."""

@@ -69,6 +69,16 @@ BACKEND = """
             yield [Start(context.id, request.model, context.created), TextDelta("be")]
             raise KeyError("a secret prompt")
 
+    class Unordered(Fixed):
+        async def generate(self, request, context):
+            if self._text != "early":
+                yield [Start(context.id, request.model, context.created)]
+            yield [] if self._text == "empty" else ["text"] if self._text == "text" else [ToolCallEnd(0)]
+            yield [TextDelta("x"), Finish("stop")]
+
+    def unordered(name, settings, environ):
+        return Unordered(settings["text"], [])
+
     def fixed(name, settings, environ):
         if "text" not in settings:
             raise ConfigError("expected a text")
@@ -83,7 +93,7 @@ BACKEND = """
     def wrong(name, settings, environ):
         return "no backend"
 """
-BACKENDS = {name: name for name in ("fixed", "failing", "raising", "wrong")}
+BACKENDS = {name: name for name in ("fixed", "failing", "unordered", "raising", "wrong")}
 HOOKS = """
     import asyncio, dataclasses, threading, time
     import msgspec
@@ -254,6 +264,24 @@ async def test_failing_backend_is_an_error_without_its_message(site: Path, text:
     logged = "\n".join(record.getMessage() for record in caplog.records)
     assert "acme_backend.py, line" in logged
     assert "secret" not in logged + answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("early", "the backend 'mine' failed: wrong order of events"),
+        ("late", "the backend 'mine' failed: wrong order of events"),
+        ("text", "the backend 'mine' failed: TypeError"),
+        ("empty", ""),
+    ],
+)
+async def test_events_in_wrong_order_are_an_error_of_the_backend(site: Path, text: str, message: str) -> None:
+    toml = f'[backends.mine]\nplugin = "unordered"\ntext = "{text}"\n[hooks]\nenabled = ["no_paris"]\n'
+    body = {"model": "fixed", "messages": HI}
+    async with running(site, toml) as url, http_client(url) as client:
+        answer = await client.post("/v1/chat/completions", json=body)
+    assert answer.status_code == (503 if message else 200)
+    assert message in answer.text
 
 
 async def test_next_backend_is_asked_when_one_of_a_package_fails(site: Path) -> None:

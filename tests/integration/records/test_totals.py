@@ -11,6 +11,7 @@ from dragoman.records.database import locate, open_for_reading, open_for_writing
 from dragoman.records.reports.grouping import Grouping
 from dragoman.records.reports.period import Period
 from dragoman.records.reports.read import Reader, read_totals
+from dragoman.records.reports.source import RecordSource
 from support.sample_records import DAY_S, START_S, sample_records, totals_of, write_records
 
 RECORDS = list(sample_records(700))
@@ -67,9 +68,9 @@ def test_sums_of_days_remain_when_their_exchanges_are_deleted(tmp_path: Path) ->
         for table in (schema.calls, schema.exchanges):
             connection.execute(delete(table).where(table.c.number < schema.first_number(middle_s)))
     with engine.begin() as connection:
-        by_model = Reader(connection, Period(START_S, 2**33), Grouping(("model",)))
+        by_model = Reader(RecordSource(connection), Period(START_S, 2**33), Grouping(("model",)))
         assert by_model.read() == totals_of(RECORDS, ALWAYS, by_model.grouping)
-        by_key = Reader(connection, Period(START_S, 2**33), Grouping(("key",)))
+        by_key = Reader(RecordSource(connection), Period(START_S, 2**33), Grouping(("key",)))
         totals = by_key.read()
         assert sum(each.exchanges for each in totals.values()) == len(RECORDS)
         assert sum(each.calls for each in totals.values()) < sum(count for r in RECORDS for _, count in r.calls)

@@ -22,6 +22,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.compose.limits import usage_limits
 from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
+from dragoman.core.errors import BackendUnavailableError, ConfigError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, UsageUpdate
 from dragoman.core.messages import Request, Usage
 from dragoman.gateway.gateway import Gateway
@@ -268,7 +269,7 @@ async def test_prompt_of_a_complete_response_that_the_client_leaves_counts(tmp_p
 
 async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
     async def fails(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
-        raise openai_down()
+        raise BackendUnavailableError("the model is down")
         yield Finish("stop")
 
     async with client(tmp_path, fails, requests_per_minute=5, tokens_per_minute=10_000, budget_usd_per_day=1.0) as it:
@@ -282,12 +283,6 @@ async def test_failed_request_costs_nothing(tmp_path: Path) -> None:
         "reserved": 0.0,
         "resets_at": "",
     }
-
-
-def openai_down() -> Exception:
-    from dragoman.core.errors import BackendUnavailableError
-
-    return BackendUnavailableError("the model is down")
 
 
 async def test_sdks_retry_after_the_time_of_a_refusal(tmp_path: Path) -> None:
@@ -364,3 +359,44 @@ async def test_untranslated_requests_count_and_replace_headers_of_the_upstream(t
     assert limit_headers == {"x-ratelimit-limit-requests": "1"}
     assert used["usage"]["day"]["input_tokens"] == 7
     assert used["usage"]["day"]["cost_usd"] == pytest.approx(7 * 100.0 / 1e6)
+
+
+async def test_missing_package_is_reported_to_the_operator(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async with client(tmp_path, Model(), requests_per_minute=5) as it:
+        monkeypatch.setattr("dragoman.extras.missing_extras", lambda *names: list(names))
+        answer = await it.ask()
+    assert (answer.status_code, "pip" in answer.text) == (503, False)
+    assert "limits of keys need more than is installed: pip install" in caplog.text
+
+
+async def test_missing_package_is_an_error_at_the_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.extras.missing_extras", lambda *names: list(names))
+    config = Config(keys={"alice": KeyConfig(secret=SECRET, requests_per_minute=5)})
+    with pytest.raises(ConfigError, match="limits of keys need more than is installed"):
+        usage_limits(config, None)
+
+
+async def test_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path: Path) -> None:
+    limits = LimitsConfig(path=str(tmp_path / "file" / "usage.sqlite"))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* at limits.path"):
+        usage_limits(Config(keys={"alice": KeyConfig(secret=SECRET)}, limits=limits), None)
+
+
+@pytest.mark.parametrize("reported", [Usage(1 << 80, 1 << 80), Usage(5, 5, cost_usd=float("nan"))], ids=["huge", "nan"])
+async def test_absurd_numbers_neither_fail_nor_keep_a_slot(tmp_path: Path, reported: Usage) -> None:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("word")
+        yield UsageUpdate(reported)
+        yield Finish("stop")
+
+    limits = {"max_concurrency": 1, "tokens_per_minute": 1 << 40, "budget_usd_per_day": 1e12}
+    async with client(tmp_path, script, **limits) as it:
+        for _ in range(2):
+            assert (await it.ask(max_tokens=1 << 61)).status_code in (200, 429)
+            left = (await it.usage())["left"]
+            assert left["max_concurrency"] == {"remaining": 1}
+            assert left["budget_usd_per_day"]["reserved"] == 0

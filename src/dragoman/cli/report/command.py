@@ -3,7 +3,7 @@
 import argparse
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
@@ -16,10 +16,11 @@ from dragoman.cli.report.rows import RowSet, read_rows
 from dragoman.cli.report.sides import Comparison, parse_comparison, parse_period
 from dragoman.cli.report.tables import format_rows, format_sides, format_summary, format_worst
 from dragoman.core.errors import ConfigError, nearest
-from dragoman.records.reports.grouping import Grouping
+from dragoman.records.reports.grouping import Group, Grouping
 from dragoman.records.reports.period import Period
-from dragoman.records.reports.report import Worst, find_worst_calls, read_table
+from dragoman.records.reports.report import BY_TOOL, Worst, find_worst_calls, read_table
 from dragoman.records.reports.significance import Outlier
+from dragoman.records.reports.source import RecordSource
 from dragoman.records.reports.totals import ExchangeTotals
 
 _USUAL: Final = (("model", "upstream", "format", "agent"), ("model", "tool"))
@@ -46,13 +47,28 @@ class _Report:
 
     def read(self, args: argparse.Namespace) -> None:
         """Reads the records."""
-        first = self.groupings[0]
         with open_records(args, "reporting") as engine, snapshot(engine) as connection:
+            source = RecordSource(connection)
             for grouping in self.groupings:
-                self.row_sets.append(read_rows(connection, self.period, grouping, self.comparison))
-            self.worst = find_worst_calls(connection, self.period, first)
-            undivided = Grouping((), first.only, first.tool)
-            self.everything = read_table(connection, self.period, undivided).groups.get(())
+                self.row_sets.append(read_rows(source, self.period, grouping, self.comparison))
+            self.worst = find_worst_calls(self._read(source, BY_TOOL))
+            undivided = next((each for each in self.row_sets if self._is_all(each)), None)
+            groups = self._read(source, ()) if undivided is None else undivided.groups
+        for totals in groups.values():
+            self.everything = self.everything or ExchangeTotals()
+            self.everything.add(totals)
+
+    def _read(self, source: RecordSource, by: tuple[str, ...]) -> Mapping[Group, ExchangeTotals]:
+        """Returns the totals by these dimensions, of the period and with the filters of the report."""
+        for row_set in self.row_sets:
+            if row_set.grouping.by == by and not self.comparison:
+                return row_set.groups
+        first = self.groupings[0]
+        return read_table(source, self.period, Grouping(by, first.only, first.tool)).groups
+
+    def _is_all(self, row_set: RowSet) -> bool:
+        """Whether the groups of these rows contain all numbers of the period."""
+        return not row_set.grouping.has_tool and not self.comparison
 
     def as_json(self) -> dict[str, Any]:
         """Returns the report as values for JSON."""

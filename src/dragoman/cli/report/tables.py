@@ -125,7 +125,7 @@ def format_rows(row_set: RowSet, limit: int) -> str:
 def format_worst(worst: Worst) -> Iterator[str]:
     """Yields which model and tool fail more than the others, and how that was decided."""
     if worst.model is None and worst.tool is None:
-        if worst.counts.failed:
+        if worst.counts.failed and worst.has_others:
             yield f"No model or tool fails significantly more often than the others ({_RULE})."
         return
     if worst.model is not None:

@@ -51,7 +51,7 @@ class CallVeto:
         async with aclosing(events) as batches:
             async for batch in batches:
                 received += batch
-                if isinstance(batch[-1], Finish | Failure):
+                if batch and isinstance(batch[-1], Finish | Failure):
                     await self._decide(self._guard.calls_in(received))
                 yield batch
 
@@ -62,8 +62,9 @@ class CallVeto:
 
 def _split(batch: Sequence[AnyEvent]) -> Iterator[Sequence[AnyEvent]]:
     """Yields the parts of a batch, each of which begins with the end of a call, except for the first."""
-    if len(batch) == 1:
-        yield batch
+    if len(batch) <= 1:
+        if batch:
+            yield batch
         return
     ends = [number for number, event in enumerate(batch) if type(event) is ToolCallEnd]
     starts = [0, *(number for number in ends if number)]

@@ -6,17 +6,17 @@ calls and times have only the labels `record.COARSE_LABELS`; a report with other
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from sqlalchemy import ColumnElement, Connection, Integer, Select, Table, Text, cast, func, literal, select
+from sqlalchemy import ColumnElement, Connection, Integer, Table, Text, cast, func, literal, select
 
 from dragoman.records import schema
 from dragoman.records.record import BUCKETS_PER_DOUBLING
 from dragoman.records.reports.grouping import Group, Grouping, matches
 from dragoman.records.reports.period import Period, PeriodPart, PeriodParts, find_parts
+from dragoman.records.reports.source import RecordSource
 from dragoman.records.reports.totals import ExchangeTotals
 
 _SUMS: Final = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "attempts", "cost_usd")
@@ -28,23 +28,21 @@ _MAX_PARAMETERS: Final = 500
 
 def read_totals(connection: Connection, period: Period, grouping: Grouping) -> dict[Group, ExchangeTotals]:
     """Returns the totals by group."""
-    return Reader(connection, period, grouping).read()
+    return Reader(RecordSource(connection), period, grouping).read()
 
 
 class Reader:
     """Reads the totals of one period."""
 
-    def __init__(self, connection: Connection, period: Period, grouping: Grouping) -> None:
-        _define_logarithm(connection)
-        self.parts: PeriodParts = find_parts(connection, period)
-        self._connection = connection
+    def __init__(self, source: RecordSource, period: Period, grouping: Grouping) -> None:
+        self.parts: PeriodParts = find_parts(source.connection, period)
+        self._source = source
         self.grouping = grouping
         self._totals: dict[Group, ExchangeTotals] = {}
         self._cells: dict[tuple[int, int, str], ExchangeTotals] = {}
         """The totals by series, day and tool."""
         self._groups: dict[int, Group] = {}
         """Group of each series that the filters leave in."""
-        self._series_count = 0
         self._failed: set[int] = set()
         """Series of exchanges with an error."""
 
@@ -66,26 +64,30 @@ class Reader:
         return self.parts.mixed if self.grouping.is_coarse else self.parts.single
 
     def _read_series(self) -> None:
-        for row in self._connection.execute(select(schema.series)).mappings():
-            group = self.grouping.select(dict(row))
+        for series in self._source.series:
+            group = self.grouping.select(series)
             if group is not None:
-                self._groups[row["id"]] = group
-            self._series_count += 1
-            if row["error"]:
-                self._failed.add(row["id"])
+                self._groups[series["id"]] = group
+            if series["error"]:
+                self._failed.add(series["id"])
 
     def _read_exchanges(self, part: PeriodPart) -> None:
         table = schema.day_totals if part.is_days else schema.exchanges
         count = func.sum(schema.day_totals.c.exchanges) if part.is_days else func.count()
         sums = (func.coalesce(func.sum(table.c[name]), 0) for name in _SUMS)
-        for day, series_id, exchanges, *values in self._rows(table, part, (), (count, *sums)):
+        rows = self._rows(table, part, (), (count, *sums))
+        for day, series_id, exchanges, input, cached, output, reasoning, attempts, cost_usd in rows:
             totals = self._cell(series_id, day)
             if totals is None:
                 continue
             totals.exchanges += int(exchanges)
             totals.errors += int(exchanges) if series_id in self._failed else 0
-            for name, value in zip(_SUMS, values, strict=True):
-                setattr(totals, name, getattr(totals, name) + (value if name == "cost_usd" else int(value)))
+            totals.input_tokens += int(input)
+            totals.cached_tokens += int(cached)
+            totals.output_tokens += int(output)
+            totals.reasoning_tokens += int(reasoning)
+            totals.attempts += int(attempts)
+            totals.cost_usd += cost_usd
 
     def _read_times(self, part: PeriodPart) -> None:
         if part.is_days:
@@ -109,18 +111,29 @@ class Reader:
                 _count(totals.total_ms, number, int(total))
 
     def _read_calls(self, part: PeriodPart) -> None:
-        kinds = {row.id: (row.tool, row.outcome) for row in self._connection.execute(select(schema.call_kinds))}
+        kinds = self._source.kinds
         counted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
-        table = schema.day_calls if part.is_days else schema.calls
-        query = select(self._day(table, part), table.c.series_id, table.c.kind_id, table.c.count)
-        # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
-        with self._tuples(query.where(*self._conditions(table, part))) as cursor:
-            rows = Counter(cursor)
-        for (day, series_id, kind_id, count), number in rows.items():
+        for day, series_id, kind_id, count in self._call_counts(part):
             if kind_id in counted:
                 tool, outcome = kinds[kind_id]
                 if (totals := self._cell(series_id, day, tool)) is not None:
-                    _count(totals.outcomes, outcome, count * number)
+                    _count(totals.outcomes, outcome, count)
+
+    def _call_counts(self, part: PeriodPart) -> Iterator[tuple[int, int, int, int]]:
+        """Yields day, series, kind and number of calls."""
+        table = schema.day_calls if part.is_days else schema.calls
+        if not self._source.is_sqlite:
+            for day, series_id, kind_id, count in self._rows(
+                table, part, (table.c.kind_id,), (func.sum(table.c.count),)
+            ):
+                yield day, series_id, kind_id, int(count)
+            return
+        # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
+        query = select(self._day(table, part), table.c.series_id, table.c.kind_id, table.c.count)
+        with self._source.tuples(query.where(*self._conditions(table, part))) as cursor:
+            rows = Counter(cursor)
+        for (day, series_id, kind_id, count), number in rows.items():
+            yield day, series_id, kind_id, count * number
 
     def _cell(self, series_id: int, day: int, tool: str = "") -> ExchangeTotals | None:
         """Returns the totals of the group to which exchanges of this series belong; None: they are left out."""
@@ -143,7 +156,7 @@ class Reader:
         groups = (self._day(table, part), table.c.series_id, *keys)
         grouped = groups if self.grouping.has_day else groups[1:]
         query = select(*groups, *sums).where(*self._conditions(table, part)).group_by(*grouped)
-        with self._tuples(query) as cursor:
+        with self._source.tuples(query) as cursor:
             yield from cursor
 
     def _day(self, table: Table, part: PeriodPart) -> ColumnElement[Any]:
@@ -156,34 +169,13 @@ class Reader:
         column = table.c.day if part.is_days else table.c.number
         yield column >= part.begin
         yield column < part.end
-        if len(self._groups) < min(self._series_count, _MAX_PARAMETERS):
+        if len(self._groups) < min(len(self._source.series), _MAX_PARAMETERS):
             yield table.c.series_id.in_(self._groups)
-
-    @contextmanager
-    def _tuples(self, query: Select[Any]) -> Iterator[Iterable[tuple[Any, ...]]]:
-        """Yields the rows as the driver returns them: SQLAlchemy's rows take twice the time."""
-        text = str(query.compile(dialect=self._connection.dialect, compile_kwargs={"literal_binds": True}))
-        with closing(self._connection.connection.cursor()) as cursor:
-            cursor.execute(text.replace("%%", "%"))
-            rows: Any = cursor  # drivers for Python can be iterated
-            yield rows
 
 
 def _bucket(column: ColumnElement[int]) -> ColumnElement[int]:
     """Returns `record.bucket` of a column."""
     return cast(func.round(func.ln(column + 1) * (BUCKETS_PER_DOUBLING / math.log(2))), Integer)
-
-
-def _define_logarithm(connection: Connection) -> None:
-    """Defines the function `ln`, which some builds of SQLite lack."""
-    if connection.dialect.name != "sqlite":
-        return
-    options = connection.exec_driver_sql(
-        "SELECT 1 FROM pragma_compile_options WHERE compile_options LIKE '%MATH_FUNC%'"
-    )
-    if options.first() is None:
-        driver: Any = connection.connection.driver_connection
-        driver.create_function("ln", 1, lambda value: None if value is None else math.log(value), deterministic=True)
 
 
 def _count_numbers(histogram: dict[int, int], text: str | None) -> None:

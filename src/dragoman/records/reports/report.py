@@ -4,12 +4,12 @@ from collections.abc import Iterator, Mapping
 from typing import Final, Literal, TypeAlias
 
 import msgspec
-from sqlalchemy import Connection
 
 from dragoman.records.reports.grouping import Group, Grouping
 from dragoman.records.reports.period import Period
 from dragoman.records.reports.read import Reader
 from dragoman.records.reports.significance import Counts, Outlier, find_worst, fisher_probability, wilson_lower
+from dragoman.records.reports.source import RecordSource
 from dragoman.records.reports.totals import ExchangeTotals, call_numbers
 
 Numbers: TypeAlias = dict[str, int | float | None]
@@ -42,32 +42,35 @@ class Worst(msgspec.Struct, frozen=True):
     """Failed calls of `model`, else of all models, of tools that were not offered."""
     counts: Counts
     """All calls."""
+    has_others: bool
+    """Whether calls are of several models or tools, so that there is something to compare."""
 
 
-def read_table(connection: Connection, period: Period, grouping: Grouping) -> Table:
+def read_table(source: RecordSource, period: Period, grouping: Grouping) -> Table:
     """Returns the totals of a period."""
-    reader = Reader(connection, period, grouping)
+    reader = Reader(source, period, grouping)
     groups = reader.read()
     missing = None if grouping.is_coarse else reader.parts.missing_until_s
     return Table(grouping, dict(sorted(groups.items(), key=lambda item: _order(grouping, *item))), missing)
 
 
-def find_worst_calls(connection: Connection, period: Period, grouping: Grouping) -> Worst:
+BY_TOOL: Final = ("model", "tool")
+"""Dimensions for `find_worst_calls`."""
+
+
+def find_worst_calls(totals: Mapping[Group, ExchangeTotals]) -> Worst:
     """Returns which model and tool fail significantly more often.
 
     Args:
-        connection: the database.
-        period: the exchanges that count.
-        grouping: its filters count, its dimensions do not.
+        totals: by the dimensions `BY_TOOL`.
     """
-    by_tool = Grouping(("model", "tool"), grouping.only, grouping.tool)
-    totals = Reader(connection, period, by_tool).read()
-    model = find_worst(_add_up((model, each.counts) for (model, _), each in totals.items()))
+    model = find_worst(_add_up((name, each.counts) for (name, _), each in totals.items()))
     chosen = [(tool, each) for (name, tool), each in totals.items() if model is None or name == model.name]
     tools = _add_up((tool, each.counts) for tool, each in chosen if tool)
     unoffered = sum(each.counts.failed for tool, each in chosen if not tool)
     everything = _add_up(("", each.counts) for each in totals.values()).get("", Counts(0, 0))
-    return Worst(model, find_worst(tools), unoffered, everything)
+    has_others = len({model for model, _ in totals}) > 1 or len(tools) > 1
+    return Worst(model, find_worst(tools), unoffered, everything, has_others)
 
 
 def compare(before: Table, after: Table) -> Iterator[tuple[Group, dict[Side, Numbers], bool]]:
