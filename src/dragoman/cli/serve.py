@@ -275,7 +275,7 @@ def _serve_until_stopped(
     debug: bool,
 ) -> int:
     embedded = source.serves_embedded
-    keys = "" if not requires_keys(config) else "dragoman keys list" if _has_named(config) else "server.api_keys"
+    keys = "" if not requires_keys(config) else "`dragoman keys list`" if _has_named(config) else "server.api_keys"
 
     def show(url: str, names: Sequence[str]) -> None:
         announce(url, names, keys, report)

@@ -18,7 +18,7 @@ from msgspec.structs import replace
 from dragoman.core.errors import BackendUnavailableError, ConfigError, RateLimitError
 from dragoman.core.messages import Usage
 from dragoman.prices.price_book import PriceBook
-from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, budgets_of, nano_usd
+from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, bounded, budgets_of, nano_usd
 from dragoman.usage_limits.concurrency import RunningRequests
 from dragoman.usage_limits.config import KeyLimits
 from dragoman.usage_limits.largest import LargestResponses
@@ -261,10 +261,14 @@ class Admission:
         if used is not None:
             self._owner.largest.add(used.model, usage.output_tokens, used.seconds)
         spent = Spent(
-            1, usage.input_tokens, usage.cached_input_tokens, usage.output_tokens, nano_usd(usage.cost_usd or 0.0)
+            1,
+            bounded(usage.input_tokens),
+            bounded(usage.cached_input_tokens),
+            bounded(usage.output_tokens),
+            nano_usd(usage.cost_usd or 0.0),
         )
-        self._owner.ledger.settle(self._key, self._reservation, spent)
         self._release()
+        self._owner.ledger.settle(self._key, self._reservation, spent)
         if difference := self._counted_difference(spent.tokens):
             self._owner.later(self._add("tokens", difference))
 
@@ -324,7 +328,7 @@ class Admission:
         for (upstream, model), each in zip(estimate.models, largest, strict=True):
             if prices is not None:
                 cost_usd = max(cost_usd, prices.cost_usd(upstream, model, usage, each.seconds) or 0.0)
-        return Reserved(estimate.prompt_tokens + output, nano_usd(cost_usd))
+        return Reserved(bounded(estimate.prompt_tokens + output), nano_usd(cost_usd))
 
     def _counted_difference(self, tokens: int) -> int:
         """Returns what must be added to the window of tokens; what is given back counts less the later it is."""

@@ -10,6 +10,8 @@ from typing import Final, NamedTuple
 from dragoman.usage_limits.config import KeyLimits
 
 NANO: Final = 1_000_000_000
+MAX_AMOUNT: Final = 1 << 50
+"""Maximum of one amount, a million dollars; sums of many fit into 63 bits."""
 
 
 class Spent(NamedTuple):
@@ -80,8 +82,18 @@ def budgets_of(limits: KeyLimits) -> tuple[KeyBudget, ...]:
 
 
 def nano_usd(cost_usd: float) -> int:
-    """Returns an amount in billionths of a US dollar, rounded up, so that many small costs are not free."""
-    return max(0, -int(-cost_usd * NANO // 1))
+    """Returns an amount in billionths of a US dollar, rounded up, so that many small costs are not free.
+
+    What no cost can be is 0 or `MAX_AMOUNT`: a backend may report any number.
+    """
+    if not cost_usd > 0:  # also if it is not a number
+        return 0
+    return MAX_AMOUNT if cost_usd * NANO >= MAX_AMOUNT else -int(-cost_usd * NANO // 1)
+
+
+def bounded(amount: int) -> int:
+    """Returns a number of tokens that can be stored, for one that a client or an upstream server has chosen."""
+    return min(max(0, amount), MAX_AMOUNT)
 
 
 def periods(now_s: float) -> tuple[str, str]:

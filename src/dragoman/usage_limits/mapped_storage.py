@@ -15,6 +15,7 @@ from dragoman import shared_files
 
 _NUMBERS: Final = struct.Struct("qqq")
 """The number of the current window since 1970, its count, and that of the window before."""
+_MAX_COUNT: Final = 1 << 60
 
 
 class MappedStorage(Storage, SlidingWindowCounterSupport):
@@ -52,7 +53,7 @@ class MappedStorage(Storage, SlidingWindowCounterSupport):
             number, previous, previous_ttl_s, current, _ = self._read(file, expiry)
             if int(previous * previous_ttl_s / expiry) + current + amount > limit:
                 return False
-            shared_files.write_mapped(file, 0, _NUMBERS.pack(number, current + amount, previous))
+            shared_files.write_mapped(file, 0, _NUMBERS.pack(number, min(current + amount, _MAX_COUNT), previous))
         return True
 
     async def get_sliding_window(self, key: str, expiry: int) -> tuple[int, float, int, float]:

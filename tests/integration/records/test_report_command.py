@@ -213,6 +213,7 @@ def test_worst_model_and_tool_are_named(report: Report, tmp_path: Path) -> None:
     only_good = json.loads(report(*ALL, "--json", "--model", "good", records=url))["worst"]
     assert only_good == {"model": None, "tool": None}
     assert "No model or tool fails significantly more often" in report(*ALL, "--model", "good", records=url)
+    assert "significantly" not in report(*ALL, "--model", "good", "--tool", "edit", records=url)
 
 
 @pytest.mark.parametrize("state", ["missing", "empty", "newer", "damaged", "other", "folder"])

@@ -11,7 +11,7 @@ from typing import Any
 import httpx2
 import pytest
 
-from support.gateway import CHAT, Gateway, run, running, until
+from support.gateway import CHAT, MODEL, Gateway, run, running, until
 from support.keep_alive_upstream import KeepAliveUpstream, upstream
 from support.sampling import sample
 from support.workers import Connection, connections
@@ -292,3 +292,19 @@ def test_mode_is_checked(tmp_path: Path) -> None:
     result = run(tmp_path, "serve", "--print-config", DRAGOMAN_SERVER_RELOAD="wach")
     assert result.returncode == 2
     assert "unknown 'wach'; did you mean 'watch'? expected 'watch', 'signal', 'off' - at server.reload" in result.stderr
+
+
+def test_embedded_model_keeps_running(first: KeepAliveUpstream, tmp_path: Path) -> None:
+    config = tmp_path / "config.toml"
+    config.write_text('[server]\nreload = "signal"\n')
+    with running(tmp_path, "--config", str(config)) as gateway:
+        engine = gateway.engine()
+        config.write_text(
+            f'[server]\nreload = "signal"\n[embedded]\nmax_queue = 3\n[upstreams.a]\nurl = "{first.url}"\n'
+        )
+        report = reload(gateway)
+        assert report["changed"] == ["upstreams.a (new)"]
+        assert report["need_restart"] == ["embedded.max_queue"]
+        assert ask(gateway, "m").status_code == 200
+        assert ask(gateway, MODEL).status_code == 200
+        assert gateway.engine() == engine

@@ -383,3 +383,20 @@ async def test_file_that_cannot_be_written_is_an_error_at_the_start(tmp_path: Pa
     (tmp_path / "file").write_text("")
     with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* at limits.path"):
         usage_limits(Config(keys={"alice": KeyConfig(secret=SECRET)}, limits=limits), None)
+
+
+@pytest.mark.parametrize("reported", [Usage(1 << 80, 1 << 80), Usage(5, 5, cost_usd=float("nan"))], ids=["huge", "nan"])
+async def test_absurd_numbers_neither_fail_nor_keep_a_slot(tmp_path: Path, reported: Usage) -> None:
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        yield Start("", "", 0)
+        yield TextDelta("word")
+        yield UsageUpdate(reported)
+        yield Finish("stop")
+
+    limits = {"max_concurrency": 1, "tokens_per_minute": 1 << 40, "budget_usd_per_day": 1e12}
+    async with client(tmp_path, script, **limits) as it:
+        for _ in range(2):
+            assert (await it.ask(max_tokens=1 << 61)).status_code in (200, 429)
+            left = (await it.usage())["left"]
+            assert left["max_concurrency"] == {"remaining": 1}
+            assert left["budget_usd_per_day"]["reserved"] == 0

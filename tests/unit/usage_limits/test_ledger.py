@@ -1,6 +1,7 @@
 """What keys have used and reserved; different objects act as different processes."""
 
 import asyncio
+import math
 import sqlite3
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
@@ -10,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
-from dragoman.usage_limits.budgets import NANO, KeyBudget, Reserved, Spent, nano_usd, reset_time
+from dragoman.usage_limits.budgets import MAX_AMOUNT, NANO, KeyBudget, Reserved, Spent, nano_usd, reset_time
 from dragoman.usage_limits.ledger import Ledger
 from dragoman.usage_limits.reading import read_usage
 
@@ -182,6 +183,18 @@ def test_file_is_for_this_user_only(tmp_path: Path) -> None:
         assert ledger._file.path.stat().st_mode & 0o077 == 0
 
 
-@pytest.mark.parametrize(("usd", "nano"), [(0.0, 0), (1.0, NANO), (1e-12, 1), (-1.0, 0), (0.1, 100_000_000)])
+@pytest.mark.parametrize(
+    ("usd", "nano"),
+    [
+        (0.0, 0),
+        (1.0, NANO),
+        (1e-12, 1),
+        (-1.0, 0),
+        (0.1, 100_000_000),
+        (math.nan, 0),
+        (math.inf, MAX_AMOUNT),
+        (1e300, MAX_AMOUNT),
+    ],
+)
 def test_costs_are_rounded_up(usd: float, nano: int) -> None:
     assert nano_usd(usd) == nano

@@ -42,6 +42,8 @@ class Worst(msgspec.Struct, frozen=True):
     """Failed calls of `model`, else of all models, of tools that were not offered."""
     counts: Counts
     """All calls."""
+    has_others: bool
+    """Whether calls are of several models or tools, so that there is something to compare."""
 
 
 def read_table(source: RecordSource, period: Period, grouping: Grouping) -> Table:
@@ -62,12 +64,13 @@ def find_worst_calls(totals: Mapping[Group, ExchangeTotals]) -> Worst:
     Args:
         totals: by the dimensions `BY_TOOL`.
     """
-    model = find_worst(_add_up((model, each.counts) for (model, _), each in totals.items()))
+    model = find_worst(_add_up((name, each.counts) for (name, _), each in totals.items()))
     chosen = [(tool, each) for (name, tool), each in totals.items() if model is None or name == model.name]
     tools = _add_up((tool, each.counts) for tool, each in chosen if tool)
     unoffered = sum(each.counts.failed for tool, each in chosen if not tool)
     everything = _add_up(("", each.counts) for each in totals.values()).get("", Counts(0, 0))
-    return Worst(model, find_worst(tools), unoffered, everything)
+    has_others = len({model for model, _ in totals}) > 1 or len(tools) > 1
+    return Worst(model, find_worst(tools), unoffered, everything, has_others)
 
 
 def compare(before: Table, after: Table) -> Iterator[tuple[Group, dict[Side, Numbers], bool]]:
