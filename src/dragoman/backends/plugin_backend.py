@@ -88,7 +88,8 @@ class PluginBackend(Backend):
             inner: The backend.
             plugin: The entry point and its package, for messages.
         """
-        self._name, self._inner, self._plugin = name, inner, plugin
+        self.name = self._name = name
+        self._inner, self._plugin = inner, plugin
         self._models: tuple[ServedModel, ...] = ()
         self._failed = set[str]()
         """Methods whose failure was logged."""

@@ -25,6 +25,7 @@ from dragoman.gateway import compaction
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
+from dragoman.gateway.routing.image_descriptions import ImageDescriber
 from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
@@ -73,6 +74,7 @@ class Gateway:
         self.prices = prices
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {}, rules)
+        self._describer = ImageDescriber() if rules is not None and rules.describe_images else None
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
@@ -236,6 +238,8 @@ class Gateway:
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
             return None
         backend, routed = routes[0]
+        if self._describer is not None and self._router.vision_routes(request, context.client):
+            return None
         vendor_tools = self._vendor_tools.for_client(context.client)
         if offers_tools(vendor_tools.executors, request.model, routed.model):
             return None
@@ -274,9 +278,12 @@ class Gateway:
         warnings: list[Notice] = []
 
         async def next_attempt(error: DragomanError | None) -> BackendAttempt:
-            nonlocal routes
+            nonlocal request, routes
             if error is None:
                 routes = await self._router.routes_or_refresh(request, context.client)
+                if self._describer is not None and (vision := self._router.vision_routes(request, context.client)):
+                    request, notices = await self._describer.describe(request, vision, context)
+                    warnings.extend(notices)
             else:  # raised before Start, so no event was sent
                 warnings.append(failover_notice(routes, error))
                 routes = routes[1:]

@@ -1,5 +1,6 @@
 """`dragoman log`: lists, filters and follows exchanges, and shows one of them."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,9 +14,13 @@ from typing import Any
 import pytest
 
 from dragoman import cli
+from dragoman.records.config import RecordsConfig
 from dragoman.records.database import locate, open_for_writing
 from dragoman.records.record import CallKind, ExchangeRecord, Series
+from dragoman.records.writer import RecordWriter
+from support.capturing import keeping, kept, says
 from support.gateway import command, environment
+from support.http_client import http_client
 from support.sample_records import START_S, write_records
 
 READ, EDIT, BROKEN = (
@@ -203,3 +208,23 @@ def test_new_exchanges_are_followed(tmp_path: Path) -> None:
 
 def new_record(id: str, ended_s: float) -> ExchangeRecord:
     return ExchangeRecord(ended_s, id * 12, Series(model="new", status=200))
+
+
+async def test_captured_exchange_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    url, captures = f"sqlite:///{tmp_path}/records.sqlite", tmp_path / "captures"
+    writer = RecordWriter(RecordsConfig(url=url), batch_delay_s=0)
+    async with keeping(captures, says("Hello."), {"records": writer}) as gateway, http_client(gateway) as client:
+        body = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "Hi."}]}
+        answer = await client.post("/v1/chat/completions", json=body)
+        (folder,) = await kept(captures)
+    await asyncio.to_thread(writer.close)
+
+    def log(*options: str) -> str:
+        id = answer.headers["x-request-id"]
+        assert cli.main(["log", id, "--records", url, "--captures", str(captures), *options]) == 0
+        return capsys.readouterr().out
+
+    assert f"dragoman replay {folder}" in await asyncio.to_thread(log)
+    replayed = await asyncio.to_thread(log, "--replay")
+    assert replayed.startswith(folder.name)
+    assert "differs" not in replayed

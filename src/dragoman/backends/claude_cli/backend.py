@@ -31,6 +31,8 @@ NAME = "claude_cli"
 class ClaudeCliBackend(Backend):
     """The installed Claude Code CLI as a backend."""
 
+    name = NAME
+
     def __init__(self, config: ClaudeCliConfig, environ: Mapping[str, str]) -> None:
         self._config, self._environ = config, dict(environ)
         self._places = ConcurrencyLimiter(NAME, config.max_concurrency, config.max_queue)

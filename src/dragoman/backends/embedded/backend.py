@@ -33,6 +33,8 @@ log = logging.getLogger("dragoman.embedded")
 class EmbeddedBackend(Backend):
     """The models of this machine."""
 
+    name = "embedded"
+
     def __init__(
         self, config: EmbeddedConfig, path: Path, default: EmbeddedModel, report: Callable[[str], None]
     ) -> None:
@@ -140,7 +142,7 @@ class EmbeddedBackend(Backend):
         loaded = [state for state in states.values() if state["state"] != "waiting"]
         speed = default.health().get("read_tokens_per_s")
         return {
-            "backend": "embedded",
+            "backend": self.name,
             "model": self._default.id,
             "ready": bool(own.get("ready")) or not loaded or any(state["ready"] for state in loaded),
             **sums,

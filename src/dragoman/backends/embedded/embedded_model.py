@@ -57,6 +57,8 @@ log = logging.getLogger("dragoman.embedded")
 class EmbeddedModel(Backend):
     """One model, run by one llama.cpp process."""
 
+    name = "embedded"
+
     def __init__(
         self,
         path: Path,
@@ -177,7 +179,7 @@ class EmbeddedModel(Backend):
         """Returns the state of the engine, for /health."""
         engine = self.engine
         return {
-            "backend": "embedded",
+            "backend": self.name,
             "model": self._model.id,
             "ready": engine.is_ready,
             "active": engine.active,

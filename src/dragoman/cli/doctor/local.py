@@ -25,6 +25,7 @@ from dragoman.catalog import models
 from dragoman.cli._common import missing_extras_message
 from dragoman.cli.doctor.finding import Finding, Verdict, check
 from dragoman.compose import embedded_weights
+from dragoman.compose.costs import describe_vendor_prices
 from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import ConfigError, DragomanError
 
@@ -52,13 +53,15 @@ def wrong_settings(path: Path | None, error: ConfigError) -> Finding:
 
 
 def settings_found(path: Path | None, config: settings.Config, origin: Mapping[str, str]) -> list[Finding]:
-    """Returns the finding with the settings file, and the settings that differ from their defaults."""
+    """Returns findings about the settings file, the settings that differ from their defaults, and prices."""
     changed = tuple(_changed(config, origin))
     text = str(path) if path else f"no file (defaults); create it at {settings.default_path()}"
     lines = (f"set: {' · '.join(changed)}",) if changed else ()
     unknown = [Finding("settings", "note", text) for text in settings.unknown_variables(os.environ)]
     if loose := settings.readable_secrets(path, config):
         unknown.append(Finding("settings", "note", loose))
+    if prices := describe_vendor_prices(config):
+        unknown.append(check("prices", "note", prices))
     return [Finding("settings", "ok", text, lines=lines), *unknown]
 
 

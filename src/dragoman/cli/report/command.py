@@ -2,9 +2,11 @@
 
 import argparse
 import json
+import sys
 import time
 from collections.abc import Iterator, Mapping
 from datetime import UTC, datetime
+from shutil import get_terminal_size
 from typing import Any, Final
 
 from dragoman.cli._common import print_status
@@ -84,10 +86,15 @@ class _Report:
             report["worst"] = {name: _outlier(outlier) for name, outlier in found.items()}
         return {**report, "notes": list(self.notes())}
 
-    def as_text(self, limit: int) -> str:
-        """Returns the report as text."""
+    def as_text(self, limit: int, width: int | None) -> str:
+        """Returns the report as text.
+
+        Args:
+            limit: maximum number of groups in a table; 0: all.
+            width: columns of the terminal; None: there is none.
+        """
         sides = format_sides(self.comparison) if self.comparison else ""
-        tables = [format_rows(row_set, limit) for row_set in self.row_sets]
+        tables = [format_rows(row_set, limit, width) for row_set in self.row_sets]
         notes = "\n".join(f"Note: {note}" for note in self.notes())
         worst = "\n".join(format_worst(self.worst)) if self.worst else ""
         changes = "*: a significant change (Fisher's exact test, p < 0.01)" if self.comparison else ""
@@ -116,7 +123,7 @@ def run(args: argparse.Namespace) -> int:
     elif args.json:
         print(json.dumps(report.as_json(), indent=2, ensure_ascii=False))
     else:
-        print(report.as_text(args.limit))
+        print(report.as_text(args.limit, get_terminal_size().columns if sys.stdout.isatty() else None))
     return 0
 
 

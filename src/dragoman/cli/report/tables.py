@@ -76,6 +76,11 @@ _TRAFFIC: Final = (
     _Column("TOTAL p50", "total_p50_ms", format_ms),
     _Column("p95", "total_p95_ms", format_ms),
 )
+_OPTIONAL: Final = (
+    *("reasoning_tokens", "unchecked", "recovered", "first_p95_ms", "cache_share", "output_tokens", "input_tokens"),
+    *("valid", "first_p50_ms"),
+)
+"""Columns that a narrow terminal leaves out, in this order."""
 _RELATIVE: Final = (format_count, format_tokens, format_ms, format_usd)
 """Numbers whose change is printed in percent."""
 
@@ -100,12 +105,13 @@ def format_sides(comparison: Comparison) -> str:
     return f"before: {comparison.before.name}\nafter:  {comparison.after.name}"
 
 
-def format_rows(row_set: RowSet, limit: int) -> str:
+def format_rows(row_set: RowSet, limit: int, width: int | None = None) -> str:
     """Returns the tables of the rows: calls, and, unless each tool is a group, traffic; "" without rows.
 
     Args:
         row_set: the rows.
         limit: maximum number of groups; 0: all.
+        width: columns of the terminal, for which columns are left out; None: there is none.
     """
     if not row_set.rows:
         return ""
@@ -116,9 +122,9 @@ def format_rows(row_set: RowSet, limit: int) -> str:
     cut = f" (the first {limit} of {groups:,} rows; --limit 0 prints all)" if count < len(row_set.rows) else ""
     tables = []
     if row_set.grouping.has_tool or any(row["calls"] for row in rows):
-        tables.append(f"Tool calls by {by}{cut}\n{_table(row_set.grouping.by, rows, _CALLS)}")
+        tables.append(f"Tool calls by {by}{cut}\n{_table(row_set.grouping.by, rows, _CALLS, width)}")
     if not row_set.grouping.has_tool:
-        tables.append(f"Exchanges by {by}{cut}\n{_table(row_set.grouping.by, rows, _TRAFFIC)}")
+        tables.append(f"Exchanges by {by}{cut}\n{_table(row_set.grouping.by, rows, _TRAFFIC, width)}")
     return "\n\n".join(tables)
 
 
@@ -154,7 +160,8 @@ def _share(counts: Counts) -> str:
     return f"{counts.failed:,} of {counts.calls:,} calls failed ({format_share(counts.share)})"
 
 
-def _table(by: Sequence[str], rows: Sequence[Mapping[str, Any]], columns: Sequence[_Column]) -> str:
+def _table(by: Sequence[str], rows: Sequence[Mapping[str, Any]], columns: Sequence[_Column], width: int | None) -> str:
+    by = [name for name in by if any(row[name] for row in rows)]
     used = [column for column in columns if column.is_needed or any(row[column.name] for row in rows)]
     sides = (SIDE,) if SIDE in rows[0] else ()
     head = [*(name.upper() for name in (*by, *sides)), *(column.title for column in used)]
@@ -167,7 +174,16 @@ def _table(by: Sequence[str], rows: Sequence[Mapping[str, Any]], columns: Sequen
             labels = [""] * len(by)
         cells = [_cell(row, before, column) for column in used]
         lines.append([*labels, *(str(row[name]) for name in sides), *cells])
-    return _align([head, *lines], len(by) + len(sides))
+    labels_count = len(by) + len(sides)
+    table = [head, *lines]
+    for name in _OPTIONAL if width is not None else ():
+        if max(map(len, _align(table, labels_count).split("\n"))) <= (width or 0):
+            break
+        place = next((place for place, column in enumerate(used, labels_count) if column.name == name), None)
+        if place is not None:
+            table = [line[:place] + line[place + 1 :] for line in table]
+            used.pop(place - labels_count)
+    return _align(table, labels_count)
 
 
 def _cell(row: Mapping[str, Any], before: Mapping[str, Any], column: _Column) -> str:

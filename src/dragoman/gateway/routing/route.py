@@ -69,6 +69,8 @@ class Routes:
         """
         self._now, self._random = now, random
         self.rules = tuple(_compile(config, number) for number, config in enumerate(configs, 1))
+        self.describe_images = any(rule.config.describe_images for rule in self.rules)
+        """Whether a route replaces images by descriptions."""
         self._decided: OrderedDict[str, RouteDecision | None] = OrderedDict()
 
     def decide(

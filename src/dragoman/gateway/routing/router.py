@@ -25,6 +25,7 @@ from dragoman.core.errors import (
 )
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+from dragoman.gateway.routing.condition import has_images
 from dragoman.gateway.routing.route import RouteDecision, Routes
 
 log = logging.getLogger("dragoman.gateway.gateway")
@@ -185,6 +186,18 @@ class Router:
                 return math.inf
             return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
         return math.inf
+
+    def vision_routes(self, request: Request, client: ClientFacts) -> list[ModelRoute]:
+        """Returns the backends that describe the images of this request for its model; empty: images stay."""
+        decision = None if self._rules is None else self._rules.decide(request, client, self._load)
+        if decision is None or not (model := decision.rule.config.describe_images) or not has_images(request):
+            return []
+        permissions = client.permissions
+        return [
+            ModelRoute(backend, msgspec.structs.replace(request, model=id))
+            for backend, id in self._named(model)
+            if permissions is None or permissions.admits_upstream(backend_name(backend))
+        ]
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """As `routes`, but the backends refresh their models first if none offers the model."""
