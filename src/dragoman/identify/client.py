@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping
 from functools import cache, lru_cache
 from typing import Final, TypeAlias
 
-from msgspec.structs import replace
-
 from dragoman.catalog import clients
 from dragoman.catalog.clients import ClientRole, KnownClient
 from dragoman.core.client import ANONYMOUS, ClientFacts
@@ -54,7 +52,7 @@ def identify_client(
     if row is None or row.is_sdk:
         row = _row_by_prompt(request) or row
     session = ""
-    for name in (row and row.sessions) or _SESSION_HEADERS:
+    for name in _SESSION_HEADERS if row is None else row.sessions:
         if name in headers:
             session = headers[name]
             break
@@ -64,7 +62,8 @@ def identify_client(
         return known
     agent, role = ("", "") if row is None else (row.name, "" if row.is_sdk else _role(row, headers, request))
     session = session if len(session) <= SESSION_LIMIT_CHARS else ""
-    return replace(known, agent=agent, role=role, session=session, exchange=exchange)
+    # As `replace`, which takes three times as long.
+    return ClientFacts(known.key, agent, role, session, known.permissions, exchange)
 
 
 @lru_cache(_RECENT)

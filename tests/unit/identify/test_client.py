@@ -5,10 +5,11 @@ import time
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.catalog import clients
-from dragoman.core.client import ANONYMOUS, ClientFacts
+from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Message, Request, Text
 from dragoman.identify.client import SESSION_LIMIT_CHARS, identify_client
@@ -42,9 +43,11 @@ def test_each_role_of_catalogue_has_a_case() -> None:
 
 
 def test_other_facts_are_kept() -> None:
-    known = ClientFacts(key="alice")
+    known = ClientFacts(key="alice", permissions=Permissions(models=("m",)))
     assert identify_client({}, asked(), known) is known
-    assert identify_client({"user-agent": "curl/8.1"}, asked(), known) == ClientFacts("alice", "curl")
+    assert identify_client({"user-agent": "curl/8.1"}, asked(), known, "7") == replace(
+        known, agent="curl", exchange="7"
+    )
     assert identify_client({}, asked()) is ANONYMOUS
 
 
