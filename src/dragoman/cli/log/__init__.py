@@ -30,7 +30,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         help="list, follow or show recorded exchanges",
         description="List the last recorded exchanges: a client's request, the resulting requests to models, and the "
         "response. With an ID, show one of them with its tool calls. Content is not recorded; `dragoman serve "
-        "--capture DIR` captures it, for `dragoman replay`.",
+        "--capture DIR` captures it, for the command replay.",
         epilog=_EXAMPLES,
     )
     command.add_argument(

@@ -22,8 +22,8 @@ _EXAMPLES: Final = """
     examples:
       dragoman report
       dragoman report --by tool --model 'qwen*' --since 2026-11-20
-      dragoman report --by day,model --since 30d --csv > models.csv
-      dragoman report --compare previous          the last 7 days and the 7 days before
+      dragoman report --by day,model --since 30d --csv
+      dragoman report --compare previous   with the 7 days before
       dragoman report --compare version 1.2.0 1.3.0
 
     exit status:
