@@ -25,7 +25,7 @@ from dragoman.identify.client import identify_client
 _EXAMPLES: Final = """
     examples:
       dragoman route explain request.json
-      dragoman route explain request.json --header 'user-agent: claude-cli/2.1' --key alice
+      dragoman route explain request.json --header 'x-session-id: 1'
       dragoman route explain CAPTURE/request.json --json
 
     exit status:
@@ -61,7 +61,9 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         description="Explain which of the rules [[routes]] applies to a request.",
         epilog=_EXAMPLES,
     )
-    more = command.add_subparsers(title="commands", dest="route_command", metavar="COMMAND", required=True)
+    more = command.add_subparsers(
+        title="commands", dest="route_command", metavar="COMMAND", help="one of these", required=True
+    )
     explained = more.add_parser(
         "explain",
         help="show each rule with its conditions, and the models that are tried",
