@@ -353,6 +353,7 @@ async def test_access_log_line_contains_facts_but_no_content(
         "messages": 1,
         "tools": 0,
         "tool_choice": "auto",
+        "agent": "http-library",
         "upstream": "scripted",
         "upstream_model": "m",
         "attempts": 1,
