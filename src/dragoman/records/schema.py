@@ -11,7 +11,7 @@
     exchange_view, call_view
                 exchanges and calls with all labels as columns, for people and other programs
 
-A row is small because a label is stored once: 10^6 exchanges take 0.2 GB. The key of a label row is a digest of its
+A row is small because a label is stored once: 10^6 exchanges take 0.14 GB. The key of a label row is a digest of its
 content, so processes that write at the same time need not agree on numbers.
 """
 
