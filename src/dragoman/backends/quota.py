@@ -100,6 +100,8 @@ class UpstreamQuota:
         Raises:
             UpstreamError: The limit has been reached; `retry_after_s` has the time until it is reset.
         """
+        if not self._times.get(model):  # the most frequent case
+            return
         left_s = self.limited_for_s(model)
         if not left_s:
             return
