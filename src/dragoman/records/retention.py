@@ -19,7 +19,7 @@ _PAGES: Final = 256
 """Pages of SQLite's file that one step of the vacuum frees."""
 _KEPT_PAGES: Final = 64
 _EXCHANGE_BYTES: Final = 230
-"""Size of an exchange in PostgreSQL, with its index, measured; its files do not shrink when rows are deleted."""
+"""Size of an exchange in PostgreSQL, with its index, estimated; its files do not shrink when rows are deleted."""
 _CALL_BYTES: Final = 110
 _BY_DAY: Final = (schema.day_totals, schema.day_calls, schema.day_times)
 
