@@ -35,7 +35,7 @@ def test_request_is_unchanged_for_its_own_api(dialect: str, data: st.DataObject)
     assert normalized(written(dialect, body)) == normalized(body)
 
 
-MAX_REJECTED_SHARE: Final = 1 / 3
+MAX_REJECTED_SHARE: Final = 1 / 2
 """The maximum share of requests that the types allow and that are rejected. Most of these have a part of a vendor's
 own tool in a user message, or a file that another vendor stores."""
 

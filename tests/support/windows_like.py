@@ -26,6 +26,7 @@ from functools import partial
 from types import ModuleType, SimpleNamespace
 
 import mcp.client.stdio
+import platformdirs  # noqa: F401  chooses the folders of its platform when it is imported
 import psutil
 import rich.console
 import rich.live

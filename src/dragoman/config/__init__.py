@@ -25,7 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.backends.http.config import HttpConfig
-from dragoman.config.checks import check
+from dragoman.config.checks import check, check_access
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
 from dragoman.config.keys_file import keys_path, read_key
 from dragoman.config.routes import take_routes
@@ -44,13 +44,16 @@ def default_path() -> Path:
     return Path(base) / "dragoman" / "config.toml"
 
 
-def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]) -> tuple[Config, dict[str, str]]:
+def load(
+    path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any], *, checks_access: bool = True
+) -> tuple[Config, dict[str, str]]:
     """Returns the settings, and where each key that is not at its default comes from.
 
     Args:
         path: the settings file, or None.
         environ: the environment variables.
         flags: values by keys such as `server.port`; None means not given.
+        checks_access: whether settings that need API keys are rejected without one; not while the first is created.
 
     Raises:
         ConfigError: the file cannot be read, a key is unknown, a value has the wrong type, or a variable is empty.
@@ -69,18 +72,9 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
         origin[key] = "command line" if flags.get(key) is not None else _variable(key)
     try:
         upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
-        servers = {
-            name: _named_table("mcp", name, table, McpServerConfig, origin)
-            for name, table in tables.pop("mcp", {}).items()
-        }
-        prices = {
-            name: _named_table("prices", name, table, PriceConfig, origin)
-            for name, table in tables.pop("prices", {}).items()
-        }
-        formats = {
-            name: _named_table("formats", name, table, TagFormatConfig, origin)
-            for name, table in tables.pop("formats", {}).items()
-        }
+        servers = _named_tables("mcp", tables, McpServerConfig, origin)
+        prices = _named_tables("prices", tables, PriceConfig, origin)
+        formats = _named_tables("formats", tables, TagFormatConfig, origin)
         keys = {name: read_key(name, table, path, environ) for name, table in tables.pop("keys", {}).items()}
         config = msgspec.convert(tables, Config, strict=False)
         server = msgspec.structs.replace(
@@ -99,6 +93,8 @@ def load(path: Path | None, environ: Mapping[str, str], flags: Mapping[str, Any]
     except msgspec.ValidationError as e:
         raise ConfigError(describe_error(str(e), tables, origin)) from None
     check(config, ((key, attrgetter(key)(config)) for key, *_ in setting_docs()), origin)
+    if checks_access:
+        check_access(config)
     return config, origin
 
 
@@ -281,6 +277,14 @@ def _check_variables(environ: Mapping[str, str]) -> None:
 _ANY_NAME = "NAME"
 """Stands for the name of a table in messages about it."""
 _Struct = TypeVar("_Struct", bound=msgspec.Struct)
+
+
+def _named_tables(
+    section: str, tables: dict[str, Any], struct: type[_Struct], origin: Mapping[str, str]
+) -> dict[str, _Struct]:
+    """Takes a section of named tables out of the settings, and returns them by name."""
+    named = tables.pop(section, {})
+    return {name: _named_table(section, name, table, struct, origin) for name, table in named.items()}
 
 
 def _named_table(

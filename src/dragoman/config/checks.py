@@ -37,16 +37,6 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
             f"expected API keys of at least {SECRET_CHARS} characters without blanks around them, got another; "
             "`openssl rand -hex 16` makes a good one - at server.api_keys"
         )
-    if "*" in server.allowed_hosts and not requires_keys(config):
-        raise ConfigError(
-            "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
-            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or name the hosts"
-        )
-    if server.host not in LOOPBACK and not requires_keys(config):
-        raise ConfigError(
-            f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
-            "(or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or listen on 127.0.0.1"
-        )
     filters = ("capture.filter", config.capture.filter, CAPTURE_FILTERS)
     for key, choice, known in (filters, ("server.reload", server.reload, RELOAD_MODES)):
         if choice not in known:
@@ -58,6 +48,25 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
         from dragoman.config.own_formats import own_formats  # imports all formats
 
         own_formats(config.formats)
+
+
+def check_access(config: Config) -> None:
+    """Checks that other machines and web pages need a key.
+
+    Raises:
+        ConfigError: they would be admitted without one, or to the login of claude.
+    """
+    server = config.server
+    if "*" in server.allowed_hosts and not requires_keys(config):
+        raise ConfigError(
+            "server.allowed_hosts has '*', by which every web page that is open on this machine can ask the gateway: "
+            "set server.api_keys (or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or name the hosts"
+        )
+    if server.host not in LOOPBACK and not requires_keys(config):
+        raise ConfigError(
+            f"server.host is {server.host!r}, which other machines can reach: set server.api_keys "
+            "(or DRAGOMAN_SERVER_API_KEYS), run `dragoman keys create NAME`, or listen on 127.0.0.1"
+        )
     if config.claude_cli.enabled and not config.claude_cli.allow_remote_clients and is_reachable(server):
         raise ConfigError(
             "other machines can reach this gateway, and the login of claude is for its owner alone: listen on "

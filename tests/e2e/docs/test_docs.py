@@ -6,6 +6,7 @@ import json
 import os
 import re
 import shlex
+import sqlite3
 import subprocess
 import sys
 import tomllib
@@ -25,6 +26,7 @@ from dragoman.backends.http.backend import HttpBackend
 from dragoman.core import messages as v
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.core.messages import Request
+from dragoman.records import database
 from support import doc_examples, ran_pairs
 from support.agents import words
 from support.doc_examples import BLOCKS, GATEWAY, PAGES, ROOT, Block, Command, matches
@@ -175,7 +177,7 @@ def test_javascript_client_example_prints_documented_output(block: Block, played
 
 # Files
 
-LOOKED_AT: Final = {"console", "js", "json", "python", "sh", "toml", "yaml"}
+LOOKED_AT: Final = {"console", "js", "json", "python", "sh", "sql", "toml", "yaml"}
 """Languages tested by this file or by tests/e2e/docs/test_quick_start.py."""
 
 
@@ -187,6 +189,14 @@ def test_every_example_language_is_tested() -> None:
 @pytest.mark.parametrize("block", doc_examples.of("sh"), ids=str)
 def test_shell_example_runs(block: Block, tmp_path: Path) -> None:
     subprocess.run(["/bin/sh", "-e"], input=block.code, env=environment(tmp_path), cwd=tmp_path, text=True, check=True)
+
+
+@pytest.mark.parametrize("block", doc_examples.of("sql"), ids=str)
+def test_query_runs_on_records(block: Block, tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    database.open_for_writing(database.locate(f"sqlite:///{path}")).dispose()
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        assert connection.execute(block.code).fetchall() == []
 
 
 @pytest.mark.parametrize("block", doc_examples.of("json"), ids=str)

@@ -17,7 +17,7 @@ from dragoman.backends.shared.client import SharedBackend
 from dragoman.backends.shared.models_process import ModelsProcess
 from dragoman.backends.shared.server import WINDOW, BackendServer
 from dragoman.core import errors
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import Attempts, Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.core.identifiers import random_id
@@ -158,7 +158,14 @@ async def endless(request: Request, context: ExchangeContext) -> AsyncGenerator[
 
 async def test_events_and_context_arrive(tmp_path: Path) -> None:
     async with connected(tmp_path, plain) as (shared, source):
-        values = {"id": ID, "created": 1_800_000_000, "new_id": random_id, "observer": None, "progress": None}
+        values = {
+            "id": ID,
+            "created": 1_800_000_000,
+            "new_id": random_id,
+            "observer": None,
+            "progress": None,
+            "attempts": Attempts(),
+        }
         others = {"disabled_repairs": ("name",), "unavailable_tools": ("t",)}
         fields = {name: {**values, **others}.get(name, True) for name in ExchangeContext.__struct_fields__}
         sent = ExchangeContext(**cast(Any, fields))

@@ -125,7 +125,7 @@ def _add_name(command: argparse.ArgumentParser, *, exists: bool = True) -> None:
 def _key_names() -> list[str]:
     """Returns the names of the keys in the keys file, for completion."""
     try:
-        config, _ = settings.load(compose.settings_path(None), os.environ, {})
+        config, _ = settings.load(compose.settings_path(None), os.environ, {}, checks_access=False)
         return list(read_keys(Path(config.server.keys_path), os.environ))
     except ConfigError:
         return []
@@ -193,7 +193,7 @@ def _print_secret(args: argparse.Namespace, secret: str) -> None:
 
 
 def _load(args: argparse.Namespace) -> _KeyList:
-    config, _ = settings.load(compose.settings_path(args.config), os.environ, {})
+    config, _ = settings.load(compose.settings_path(args.config), os.environ, {}, checks_access=False)
     return _KeyList(Path(config.server.keys_path), config.keys, usage_path(config))
 
 

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple, TypeAlias
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.config.changes import Changes, changes
-from dragoman.config.checks import check
+from dragoman.config.checks import check, check_access
 from dragoman.config.position import error_line
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.server.reload.report import ReloadReport
@@ -65,6 +65,7 @@ class ConfigSource(NamedTuple):
             )
         try:
             check(found.config, (), origin)  # new settings next to running ones
+            check_access(found.config)
         except ConfigError as error:
             waits = ", ".join(found.need_restart)
             raise ConfigError(f"{error.message}; only a restart changes {waits}" if waits else error.message) from None

@@ -110,6 +110,8 @@ REQUEST = Request(
 ERRORS: list[DragomanError] = [
     DragomanError("base", retry_after_s=1.5),
     errors.ClientError("client"),
+    errors.RateLimitError("too many", retry_after_s=2.0, is_permanent=True),
+    errors.BudgetExceededError("used up", retry_after_s=60.0),
     errors.RequestError("expected a, got b", "$.messages[0]"),
     errors.UnknownResponseError("gone", "$.previous_response_id"),
     errors.UnsupportedError("not here", "$.n"),
