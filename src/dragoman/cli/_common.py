@@ -2,6 +2,7 @@
 
 import argparse
 import os
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -30,6 +31,9 @@ EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
 _MAX_LINES: Final = 12
 """Maximum number of lines of a difference that are printed as text."""
+_NAMED_SECTIONS: Final = ("upstreams", "mcp", "keys", "prices", "formats", "backends")
+"""Sections of tables whose names the user chooses."""
+_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 BASE_URL: Final = "at this base URL, such as http://127.0.0.1:1234/v1"
 
 
@@ -189,12 +193,20 @@ def format_settings(config: settings.Config, origin: dict[str, str], *, everythi
     """Returns the settings as TOML, each with its origin; secrets are not shown. Arguments as `setting_rows`."""
     lines = []
     for row in setting_rows(config, origin, everything=everything):
-        key, value = row["key"], row.get("value")
+        key, value = _dotted(str(row["key"])), row.get("value")
         note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
         line = f"# {key}: {note}" if note else f"{key} = {_inline(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
+
+
+def _dotted(key: str) -> str:
+    """Returns the key as TOML: a name that the user chose is quoted where it must be, as in `prices."vllm/*"`."""
+    section, _, rest = key.partition(".")
+    name, _, field = rest.rpartition(".")
+    is_plain = section not in _NAMED_SECTIONS or _BARE_KEY.fullmatch(name)
+    return key if is_plain else f"{section}.{toml(name)}.{field}"
 
 
 def _inline(value: object) -> str:

@@ -254,6 +254,16 @@ def test_invalid_api_keys_error_does_not_show_keys(tmp_path: Path) -> None:
     assert "secret" not in check(tmp_path, "--config", str(file)).stderr
 
 
+def test_printed_settings_are_toml_also_with_unusual_names(tmp_path: Path) -> None:
+    file = tmp_path / "config.toml"
+    file.write_text('[upstreams."a.b"]\nurl = "http://127.0.0.1:1/v1"\n[prices."vllm/*"]\nusd_per_second = 0.1\n')
+    shown = tomllib.loads(run(tmp_path, "serve", "--print-config", "--config", str(file)).stdout)
+    assert shown == {
+        "upstreams": {"a.b": {"url": "http://127.0.0.1:1/v1"}},
+        "prices": {"vllm/*": {"usd_per_second": 0.1}},
+    }
+
+
 def test_settings_with_missing_key_are_not_called_valid(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('[upstreams.far]\nurl = "https://far.example/v1"\napi_key_env = "FAR_KEY"\n')

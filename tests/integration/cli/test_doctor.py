@@ -351,7 +351,7 @@ def test_stopped_gateway_is_reported_with_free_port(tmp_path: Path) -> None:
 def test_port_zero_is_not_checked(tmp_path: Path) -> None:
     status, told = doctor(tmp_path, DRAGOMAN_SERVER_PORT="0", DRAGOMAN_SERVER_API_KEYS="first-key,second-key")
     assert status == 0
-    assert told["gateway"]["text"] == "not checked, because it uses any free port of 127.0.0.1; 2 keys let in"
+    assert told["gateway"]["text"] == "not checked, because it uses any free port of 127.0.0.1; accepts 2 keys"
 
 
 def test_port_check_of_foreign_address_returns_error() -> None:

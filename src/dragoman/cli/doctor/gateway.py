@@ -87,9 +87,10 @@ def _access_text(config: ServerConfig, named_keys: int) -> str:
     """Returns who may use the gateway, as a phrase."""
     count = len(config.api_keys) + named_keys
     if os.path.exists(config.keys_path):
-        return f"the keys in {config.keys_path} let in" + (f", and {_number(count, 'other key')}" if count else "")
+        more = f", and {_number(count, 'other key')}" if count else ""
+        return f"accepts the keys in {config.keys_path}{more}"
     if count:
-        return f"{_number(count, 'key')} let in"
+        return f"accepts {_number(count, 'key')}"
     return "loopback only, no key needed" if config.host in LOOPBACK else "no key needed"
 
 
