@@ -88,7 +88,13 @@ def run(
         ConfigError: the address cannot be listened on.
         DragomanError: a backend did not start.
     """
-    with closed(records), contextlib.closing(bind(config)) as listener, traces() as tracing, runner() as r:
+    with (
+        closed(records),
+        contextlib.closing(bind(config)) as listener,
+        traces() as tracing,
+        runner() as r,
+        closed_limits(limits, r),
+    ):
         own = None
         if app is None:
             own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records, limits=limits)
@@ -96,6 +102,21 @@ def run(
         shutdown = Shutdown(server, print_status)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None
         return r.run(serve(gateway, server, listener, announce, shutdown, reload))
+
+
+@contextlib.contextmanager
+def closed_limits(limits: UsageLimits | None, runner: asyncio.Runner) -> Iterator[None]:
+    """At the end of the block, writes what keys have used and closes the limits.
+
+    Args:
+        limits: the limits of keys; None: there are none.
+        runner: has run the gateway.
+    """
+    try:
+        yield
+    finally:
+        if limits is not None:
+            runner.run(limits.close())
 
 
 class Reload(Protocol):

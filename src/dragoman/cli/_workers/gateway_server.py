@@ -24,7 +24,7 @@ from dragoman.records.writer import RecordWriter
 from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.reload.live import Rebuild
-from dragoman.server.run import Server, Shutdown, closed, new_server, runner, serve, traces
+from dragoman.server.run import Server, Shutdown, closed, closed_limits, new_server, runner, serve, traces
 from dragoman.usage_limits.admission import UsageLimits
 
 log = logging.getLogger("dragoman.serve")
@@ -72,7 +72,13 @@ def run_worker(
         DragomanError: a backend did not start.
     """
     own = number % len(sockets)
-    with contextlib.ExitStack() as opened, closed(records), traces() as tracing, runner() as r:
+    with (
+        contextlib.ExitStack() as opened,
+        closed(records),
+        traces() as tracing,
+        runner() as r,
+        closed_limits(limits, r),
+    ):
         app = App(
             gateway,
             config.server,
