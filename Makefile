@@ -88,7 +88,7 @@ test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agen
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"
-	@$(PYTEST) --hypothesis-profile ci --workers 2 --ignore tests/e2e $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
+	@$(PYTEST) --workers 2 --ignore tests/e2e $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
 
 servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
 	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)

@@ -9,7 +9,6 @@ SQLAlchemy is imported when a database is opened, not before.
 """
 
 import os
-import re
 import sqlite3
 import time
 from pathlib import Path
@@ -26,7 +25,6 @@ BUSY_TIMEOUT_S: Final = 2.0
 """How long a transaction waits for another process; one of a writer takes some milliseconds."""
 _SETTING: Final = "records.url"
 _EXPECTED: Final = "'' for SQLite in the user's folder, sqlite:////path, or postgresql://user@host/database"
-_USERINFO: Final = re.compile(r"(?<=://)[^@]*@")
 
 
 class Location(NamedTuple):
@@ -40,7 +38,7 @@ class Location(NamedTuple):
     @property
     def display_name(self) -> str:
         """The location for messages, without user and password."""
-        return str(self.path) if self.path else _USERINFO.sub("", self.url.partition("?")[0])
+        return str(self.path) if self.path else without_user(self.url.partition("?")[0])
 
 
 def locate(url: str) -> Location:
@@ -63,7 +61,7 @@ def locate(url: str) -> Location:
         if missing_extras("postgresql"):
             raise ConfigError(f"records in PostgreSQL need psycopg: {install_command('postgresql')}")
         return Location(f"postgresql+psycopg://{rest}")
-    got = quote(_USERINFO.sub("", url)) if separator else "a value without ://"
+    got = quote(without_user(url)) if separator else "a value without ://"
     raise ConfigError(f"expected {_EXPECTED}; got {got} - at {_SETTING}")
 
 
@@ -116,12 +114,18 @@ def open_for_reading(location: Location) -> "Engine":
     return engine
 
 
+def without_user(text: str) -> str:
+    """Returns the text without user and password of the URL in it; a password may have any characters but `@`."""
+    before, separator, rest = text.partition("://")
+    return before + separator + rest.rpartition("@")[2]
+
+
 def describe(error: BaseException) -> str:
     """Returns the reason of an error of a database in one line, without SQL, values and passwords."""
     cause = getattr(error, "orig", None) or error
     text = str(cause.strerror if isinstance(cause, OSError) and cause.strerror else cause)
     line = next(iter(text.strip().splitlines()), type(cause).__name__)
-    return _USERINFO.sub("", line)[:300]
+    return without_user(line)[:300]
 
 
 def _sqlite(path: Path) -> Location:

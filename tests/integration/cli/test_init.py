@@ -218,7 +218,7 @@ def test_base_install_writes_settings_and_names_missing_extras(tmp_path: Path) -
     assert "embedded" in tomllib.loads(result["settings"])
     done = dragoman("init", "--yes", "--output", str(tmp_path / "config.toml"))
     assert done.returncode == 0, done.stderr
-    assert "is not measured, which needs more than is installed" in done.stdout or "to download" in done.stdout
+    assert "is not measured, which needs more than is installed" in done.stdout or "download the model" in done.stdout
     assert tomllib.loads((tmp_path / "config.toml").read_text())["embedded"]
 
 

@@ -83,7 +83,7 @@ def engines_of(gateway: Gateway) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("requests", [50, pytest.param(200, marks=pytest.mark.every)])
+@pytest.mark.parametrize("requests", [30, pytest.param(200, marks=pytest.mark.every)])
 def test_mixed_requests_of_three_models_are_all_answered(requests: int, gateway: Gateway) -> None:
     """The bound of the memory holds at every look, and what is told of the models is true."""
     chance, looks, ended = random.Random(7), list[dict[str, dict[str, Any]]](), Event()
