@@ -7,6 +7,7 @@ from sqlalchemy import Engine
 
 from dragoman.records import schema
 from dragoman.records.batch import Batch
+from dragoman.records.database import locate, open_for_writing
 from dragoman.records.record import CallKind, ExchangeRecord, Series, bucket
 from dragoman.records.reports.grouping import Group, Grouping, matches
 from dragoman.records.reports.period import Period
@@ -100,3 +101,10 @@ def _add_exchange(totals: ExchangeTotals, record: ExchangeRecord) -> None:
     for histogram, ms in ((totals.first_ms, record.first_ms), (totals.total_ms, record.total_ms)):
         if ms is not None:
             histogram[bucket(ms)] = histogram.get(bucket(ms), 0) + 1
+
+
+def fill(url: str, records: Iterable[ExchangeRecord]) -> None:
+    """Writes the records into the database at this URL."""
+    engine = open_for_writing(locate(url))
+    write_records(engine, records)
+    engine.dispose()

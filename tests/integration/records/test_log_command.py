@@ -15,13 +15,12 @@ import pytest
 
 from dragoman import cli
 from dragoman.records.config import RecordsConfig
-from dragoman.records.database import locate, open_for_writing
 from dragoman.records.record import CallKind, ExchangeRecord, Series
 from dragoman.records.writer import RecordWriter
 from support.capturing import keeping, kept, says
 from support.gateway import command, environment
 from support.http_client import http_client
-from support.sample_records import START_S, write_records
+from support.sample_records import START_S, fill
 
 READ, EDIT, BROKEN = (
     CallKind("read", "valid"),
@@ -66,14 +65,8 @@ Log = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def url(empty_url: str) -> str:
-    write(empty_url, RECORDS)
+    fill(empty_url, RECORDS)
     return empty_url
-
-
-def write(url: str, records: list[ExchangeRecord]) -> None:
-    engine = open_for_writing(locate(url))
-    write_records(engine, records)
-    engine.dispose()
 
 
 @pytest.fixture
@@ -189,15 +182,15 @@ def test_missing_database_is_explained(capsys: pytest.CaptureFixture[str], tmp_p
 @pytest.mark.skipif(sys.platform == "win32", reason="ends the command by a signal")
 def test_new_exchanges_are_followed(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/records.sqlite"
-    write(url, RECORDS)
+    fill(url, RECORDS)
     line = command("log", "--records", url, "--json", "-f", "--limit", "1", "--model", "new")
     process = subprocess.Popen(line, env=environment(tmp_path), stdout=subprocess.PIPE, text=True)
     assert process.stdout is not None
     try:
-        write(url, [new_record("c0", time.time() - 1)])
+        fill(url, [new_record("c0", time.time() - 1)])
         first: dict[str, Any] = json.loads(process.stdout.readline())  # in the list or as a new one
-        write(url, [new_record("c1", time.time()), RECORDS[0].__class__(time.time(), "d" * 24)])
-        write(url, [new_record("c2", time.time() - 20)])  # of another process, which writes later
+        fill(url, [new_record("c1", time.time()), RECORDS[0].__class__(time.time(), "d" * 24)])
+        fill(url, [new_record("c2", time.time() - 20)])  # of another process, which writes later
         following = [json.loads(process.stdout.readline())["id"] for _ in range(2)]
         assert [first["id"][4:6], *sorted(id[4:6] for id in following)] == ["c0", "c1", "c2"]
     finally:

@@ -17,7 +17,7 @@ from dragoman.records.database import locate, open_for_writing
 from dragoman.records.record import CallKind, ExchangeRecord, Series
 from dragoman.records.reports.grouping import DIMENSIONS, Grouping
 from dragoman.records.reports.period import Period
-from support.sample_records import DAY_S, START_S, sample_records, totals_of, write_records
+from support.sample_records import DAY_S, START_S, fill, sample_records, totals_of
 
 RECORDS = list(sample_records(600))
 ALL = ("--since", "2024-10-04", "--until", "2024-10-08")
@@ -26,14 +26,8 @@ Report = Callable[..., str]
 
 @pytest.fixture(scope="module")
 def url(empty_url: str) -> str:
-    write(empty_url, RECORDS)
+    fill(empty_url, RECORDS)
     return empty_url
-
-
-def write(url: str, records: list[ExchangeRecord]) -> None:
-    engine = open_for_writing(locate(url))
-    write_records(engine, records)
-    engine.dispose()
 
 
 @pytest.fixture
@@ -76,7 +70,7 @@ def test_rows_are_ordered_by_what_fails(report: Report, tmp_path: Path) -> None:
     bad = [(Series(model="bad"), ((valid, 60), (invalid, 40)))]
     broken = [(Series(model="broken", status=502, error="UpstreamError"), ((valid, 100),))]
     exchanges = [*good, *one_of_two, *broken, *bad]
-    write(url, [ExchangeRecord(START_S + n, f"{n:024x}", s, c) for n, (s, c) in enumerate(exchanges)])
+    fill(url, [ExchangeRecord(START_S + n, f"{n:024x}", s, c) for n, (s, c) in enumerate(exchanges)])
     rows = rows_of(report("--by", "model", *ALL, "--json", records=url))
     assert [row["model"] for row in rows] == ["bad", "one of two", "broken", "good"]
 
@@ -152,7 +146,7 @@ def test_comparison_with_the_previous_period(report: Report) -> None:
 def test_comparison_of_versions_marks_significant_changes(report: Report, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/records.sqlite"
     good, bad = CallKind("edit", "valid"), CallKind("edit", "incomplete")
-    write(
+    fill(
         url,
         [
             ExchangeRecord(START_S, "a" * 24, Series(version="1.0.0", model="m"), [(good, 60), (bad, 40)]),
@@ -203,7 +197,7 @@ def test_worst_model_and_tool_are_named(report: Report, tmp_path: Path) -> None:
         )
         for place, ((model, tool), (valid, failed)) in enumerate(outcomes.items())
     ]
-    write(url, records)
+    fill(url, records)
     worst = json.loads(report(*ALL, "--json", records=url))["worst"]
     assert (worst["model"]["name"], worst["model"]["failed"], worst["model"]["calls"]) == ("bad", 53, 193)
     assert (worst["tool"]["name"], worst["tool"]["failed_share"]) == ("edit", 0.5)
@@ -221,7 +215,7 @@ def test_unusable_database_is_explained(report: Report, tmp_path: Path, state: s
     file = tmp_path / "records.sqlite"
     url = f"sqlite:///{file}"
     if state in ("newer", "damaged"):
-        write(url, RECORDS[:300])
+        fill(url, RECORDS[:300])
     if state == "newer":
         engine = open_for_writing(locate(url))
         with engine.begin() as connection:
@@ -248,13 +242,13 @@ def test_unusable_database_is_explained(report: Report, tmp_path: Path, state: s
 
 def test_report_without_exchanges(report: Report, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/records.sqlite"
-    write(url, RECORDS[:1])
+    fill(url, RECORDS[:1])
     assert report("--since", "1h", records=url).rstrip().endswith("(UTC): no exchanges")
 
 
 def test_report_reads_while_the_gateway_writes(report: Report, tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path}/records.sqlite"
-    write(url, RECORDS[:100])
+    fill(url, RECORDS[:100])
     with sqlite3.connect(tmp_path / "records.sqlite") as writer:
         writer.execute("BEGIN IMMEDIATE")
         writer.execute("DELETE FROM calls")

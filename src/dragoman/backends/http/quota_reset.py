@@ -111,7 +111,7 @@ def _since_epoch(number: float, now: datetime) -> float:
 
 
 def _duration_s(text: str, at: int) -> float | None:
-    """Returns the duration written at this position, such as `1h2m`, `3 hours and 20 minutes`; None: there is none."""
+    """Returns the duration at this position, such as `1h2m` or `3 hours and 20 minutes`, or None."""
     total: float | None = None
     for _ in _UNITS:
         match = _PART.match(text, at)
