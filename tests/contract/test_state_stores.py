@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Final
 
 import pytest
-from redis import Redis
 
 from dragoman.state.memory_store import MemoryStateStore
 from dragoman.state.redis_store import RedisStateStore
@@ -49,6 +48,8 @@ class RedisClock(Clock):
     """Brings the end of all values nearer."""
 
     def __init__(self, url: str) -> None:
+        from redis import Redis
+
         self._client = Redis.from_url(url)
 
     def advance(self, seconds: float) -> None:
@@ -76,6 +77,8 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Sta
                 yield file, set_clock
         case "redis":
             url = request.getfixturevalue("redis_url")
+            from redis import Redis
+
             with Redis.from_url(url) as client:
                 client.flushall()
             with closing(RedisStateStore(url)) as server:
