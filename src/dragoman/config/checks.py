@@ -11,6 +11,7 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
 from dragoman.prices.config import check_prices
+from dragoman.state.config import check_state
 from dragoman.usage_limits.config import check_limits
 
 
@@ -44,6 +45,7 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
     validate_policy(config.guard)
     check_prices(config.prices)
     check_limits(config.limits)
+    check_state(config.state)
     if config.formats:
         from dragoman.config.own_formats import own_formats  # imports all formats
 

@@ -19,6 +19,7 @@ from dragoman.parsing.tag_format_config import TagFormatConfig
 from dragoman.prices.config import PriceConfig
 from dragoman.records.config import RecordsConfig
 from dragoman.schema.setting import setting
+from dragoman.state.config import StateConfig
 from dragoman.tool_executors.config import ToolsConfig
 from dragoman.usage_limits.config import LimitsConfig
 
@@ -33,6 +34,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
+    state: StateConfig = StateConfig()
     records: RecordsConfig = RecordsConfig()
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
