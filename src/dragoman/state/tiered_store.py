@@ -63,7 +63,7 @@ class TieredStateStore(StateStore):
         return self._other.read_log(log, position)
 
     def close(self) -> None:
-        """Closes both."""
+        """Closes both stores, also if closing the first one fails."""
         try:
             self._durable.close()
         finally:

@@ -35,7 +35,9 @@ def test_server_is_not_connected_before_its_use(tmp_path: Path, scheme: str) -> 
 
 
 def test_missing_file_system_names_the_folder(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .*/missing/state.sqlite: No such file"):
+    with pytest.raises(
+        ConfigError, match=r"expected a writable SQLite file, got .*/missing/state.sqlite: No such file"
+    ):
         state_store(StateConfig(), tmp_path / "missing")
 
 
