@@ -99,7 +99,7 @@ def test_call_that_began_before_the_last_success_is_no_outage() -> None:
 
 def test_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) -> None:
     store = Store()
-    store.error = ConnectionRefusedError()
+    store.error = ConnectionRefusedError("nothing listens\nmore")
     for _ in range(20):
         store.fail()
         store.now_s += RETRY_S / 10
@@ -108,6 +108,6 @@ def test_outage_and_its_end_are_logged_once(caplog: pytest.LogCaptureFixture) ->
     store.use()
     store.use()
     assert [each.getMessage() for each in caplog.records] == [
-        "the store cannot be used: ConnectionRefusedError",
+        "the store cannot be used: ConnectionRefusedError: nothing listens",
         "the store can be used again",
     ]
