@@ -222,8 +222,7 @@ async def test_leases_that_are_not_renewed_end(new_remote_store: NewStore, monke
     else:
         assert store.reserve("alice", (DAY,), Reserved(1, NANO), 1, NOON).has_room
         assert isinstance(store, PostgresqlLedger)
-        assert store._connection is not None
-        store._connection.execute("UPDATE dragoman_usage_owners SET expires_at = now()")
+        store._run(lambda connection: connection.execute("UPDATE dragoman_usage_owners SET expires_at = now()"))
     assert other.usage("alice", NOON).running == Reserved()
     store.renew()
     assert other.usage("alice", NOON).running == Reserved(1, NANO)
@@ -261,6 +260,20 @@ async def test_outage_refuses_budgets_and_delays_use(
     ledger.close()
 
 
+def test_redis_deletes_old_days(redis_url: str) -> None:
+    for day, is_kept in (("2026-09-23", False), ("2026-09-25", True)):
+        old, new = RedisLedger(redis_url), RedisLedger(redis_url)
+        batch = UsageChanges()
+        batch.add("alice", day, Spent(1))
+        old.write(batch)
+        new.write(batch_of("alice"))
+        then = datetime.fromisoformat(f"{day}T12:00Z").timestamp()
+        assert bool(new.usage("alice", then).day.requests) == is_kept
+        assert new.usage("alice", then).month.requests
+        old.close()
+        new.close()
+
+
 async def test_connection_that_the_server_has_closed_is_opened_again(new_database: Callable[[], str]) -> None:
     url = new_database()
     store = PostgresqlLedger(url)
@@ -271,21 +284,25 @@ async def test_connection_that_the_server_has_closed_is_opened_again(new_databas
     store.close()
 
 
-async def test_server_that_does_not_respond_is_interrupted(
+async def test_server_that_does_not_respond_is_left(
     new_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("dragoman.usage_limits.ledger._INTERRUPT_S", 0.1)
-    store = PostgresqlLedger(new_database())
-    ledger = Ledger(store, Clock())
-    await ledger.usage("alice")
-    assert store._connection is not None
-    frozen = store._connection.info.backend_pid
+    """The server process of a connection stops; the next reservation is made in another one."""
+    monkeypatch.setattr("dragoman.state.postgresql_connections.TIMEOUT_S", 0.3)
+    url = new_database()
+    store = PostgresqlLedger(url)
+    assert store.reserve("alice", (DAY,), Reserved(1, 1), 1, NOON).has_room
+    (frozen,) = store._run(lambda connection: connection.execute("SELECT pg_backend_pid()").fetchall())[0]
     os.kill(frozen, signal.SIGSTOP)
     try:
-        assert await ledger.reserve("alice", (DAY,), Reserved(1, 1))
+        with pytest.raises(BackendUnavailableError, match="StatementTimeoutError"):
+            store.reserve("alice", (DAY,), Reserved(1, 1), 2, NOON)
+        other = PostgresqlLedger(url)
+        assert other.reserve("alice", (DAY,), Reserved(1, 1), 3, NOON).has_room
+        other.close()
     finally:
         os.kill(frozen, signal.SIGCONT)
-    ledger.close()
+    store.close()
 
 
 def batch_of(key: str) -> UsageChanges:

@@ -1,7 +1,8 @@
 """Builds the limits of keys that the settings name."""
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -81,19 +82,22 @@ def _shared_ledger(config: settings.Config) -> LedgerStore | None:
     if config.limits.path:
         return None
     if config.state.database_url:
-        from dragoman.usage_limits.ledgers.postgresql_ledger import PostgresqlLedger
+        with _requiring("psycopg", "state.database_url"):
+            from dragoman.usage_limits.ledgers.postgresql_ledger import PostgresqlLedger
 
-        return _created(lambda: PostgresqlLedger(config.state.database_url), "psycopg", "state.database_url")
+            return PostgresqlLedger(config.state.database_url)
     if config.state.url:
-        from dragoman.usage_limits.ledgers.redis_ledger import RedisLedger
+        with _requiring("redis", "state.url"):
+            from dragoman.usage_limits.ledgers.redis_ledger import RedisLedger
 
-        return _created(lambda: RedisLedger(_redis_url(config.state.url)), "redis", "state.url")
+            return RedisLedger(_redis_url(config.state.url))
     return None
 
 
-def _created(create: Callable[[], LedgerStore], package: str, setting: str) -> LedgerStore:
+@contextmanager
+def _requiring(package: str, setting: str) -> Iterator[None]:
     try:
-        return create()
+        yield
     except ImportError:
         command = extras.install_command("state")
         raise ConfigError(f"{setting} needs the package {package}, which is not installed: {command}") from None

@@ -7,13 +7,12 @@ be written is written later: a reservation fails meanwhile, so that no request w
 import asyncio
 import logging
 import secrets
-import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final
 
 from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, RateLimitError
 from dragoman.usage_limits import budgets
@@ -22,14 +21,10 @@ from dragoman.usage_limits.ledgers.ledger_store import KeyUsage, LedgerStore, Us
 
 log = logging.getLogger("dragoman.usage_limits")
 
-T = TypeVar("T")
-
 _FLUSH_S: Final = 1.0
 """How long the use of a key without budgets may be unwritten."""
 _WRITE_RETRY_S: Final = 5.0
 _BUSY_RETRY_S: Final = 2.0
-_INTERRUPT_S: Final = 3.0
-"""How long a request waits for a server that does not respond."""
 _NUMBER_BITS: Final = 62
 
 
@@ -70,7 +65,7 @@ class Ledger:
         number = secrets.randbits(_NUMBER_BITS) + 1
         future = self._thread.submit(self._reserve, key, limits, request, number)
         try:
-            await self._wait(future)
+            await asyncio.wrap_future(future)
         except asyncio.CancelledError:
             future.add_done_callback(partial(self._release_unused, key, number))
             raise
@@ -102,7 +97,7 @@ class Ledger:
             BackendUnavailableError: The store cannot be used.
         """
         self._write_unwritten()
-        return await self._wait(self._thread.submit(self._usage, key))
+        return await asyncio.wrap_future(self._thread.submit(self._usage, key))
 
     def close(self) -> None:
         """Writes what is unwritten, and closes the store."""
@@ -110,18 +105,8 @@ class Ledger:
             if timer is not None:
                 timer.cancel()
         self._write_unwritten()
-        interrupt = threading.Timer(_INTERRUPT_S, self._store.interrupt)
-        interrupt.start()
         self._thread.submit(self._close)
         self._thread.shutdown()
-        interrupt.cancel()
-
-    async def _wait(self, future: "Future[T]") -> T:
-        timer = asyncio.get_running_loop().call_later(_INTERRUPT_S, self._store.interrupt)
-        try:
-            return await asyncio.wrap_future(future)
-        finally:
-            timer.cancel()
 
     def _submit(self, work: Callable[..., None], *arguments: object) -> None:
         """Runs work in the thread that nothing waits for; if something remains to be written, it is tried again."""

@@ -1,5 +1,6 @@
 """Where the use of keys is kept."""
 
+import sys
 from pathlib import Path
 
 import pytest
@@ -35,6 +36,7 @@ def test_shared_ledger_is_used_unless_a_file_is_named(
 
 
 def test_missing_driver_is_an_error_at_the_start(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "psycopg", None)
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    monkeypatch.delitem(sys.modules, "dragoman.usage_limits.ledgers.postgresql_ledger", raising=False)
     with pytest.raises(ConfigError, match=r"state.database_url needs the package psycopg, .*: pip install"):
         limits._ledger_store(Config(state=StateConfig(database_url=DATABASE)))

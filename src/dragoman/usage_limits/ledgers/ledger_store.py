@@ -63,7 +63,7 @@ class UsageChanges:
 class LedgerStore(ABC):
     """The use of all keys.
 
-    Raises (all methods but `close` and `interrupt`):
+    Raises (all methods but `close`):
         BackendUnavailableError: The store cannot be used now.
     """
 
@@ -98,9 +98,6 @@ class LedgerStore(ABC):
 
     def renew(self) -> None:  # noqa: B027 only stores with leases need it
         """Keeps the reservations of this process valid."""
-
-    def interrupt(self) -> None:  # noqa: B027 only stores that wait for a server need it
-        """Ends an operation that waits for too long; called in another thread."""
 
     @abstractmethod
     def close(self) -> None:

@@ -12,29 +12,25 @@ Source: https://www.postgresql.org/docs/current/explicit-locking.html,
 https://www.psycopg.org/psycopg3/docs/advanced/pipeline.html (2026-11).
 """
 
-import os
 import secrets
-import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Final, TypeVar
+from typing import Any, Final, TypeAlias, TypeVar
 
+import psycopg
+
+from dragoman.core.errors import BackendUnavailableError
 from dragoman.state.outage import OutageBreaker
+from dragoman.state.postgresql_connections import BoundedConnection, Connections, StatementTimeoutError
 from dragoman.usage_limits import budgets
 from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent
 from dragoman.usage_limits.ledgers.ledger_store import MAX_SUM, Decision, KeyUsage, LedgerStore, UsageChanges
 
-if TYPE_CHECKING:
-    from psycopg import Connection
-
 T = TypeVar("T")
+Connection: TypeAlias = "psycopg.Connection[tuple[Any, ...]]"
 
 _LEASE_S: Final = 60
 _RENEW_S: Final = 20.0
-_TIMEOUT_S: Final = 2
-"""How long to wait for a connection."""
-_OPTIONS: Final = "-c statement_timeout=5s -c lock_timeout=3s -c idle_in_transaction_session_timeout=5s"
-"""So that a machine that stops in a transaction does not keep the lock of a key."""
 _TABLES_LOCK: Final = 0x647261676F6D7573
 _AMOUNTS: Final = ", ".join(Spent._fields)
 _TABLES: Final = (
@@ -54,6 +50,11 @@ _TABLES: Final = (
         (SELECT owner FROM dragoman_usage_owners WHERE expires_at > now() - interval '1 hour')""",
     "DELETE FROM dragoman_usage_owners WHERE expires_at < now() - interval '1 hour'",
 )
+# A machine that stops in a transaction does not keep the lock of a key.
+_BEGIN: Final = (
+    "BEGIN",
+    "SELECT set_config('lock_timeout', '2s', true), set_config('idle_in_transaction_session_timeout', '2s', true)",
+)
 _LOCK: Final = "SELECT pg_advisory_xact_lock(hashtextextended('dragoman_usage ' || %s, 0))"
 # One statement, so that a batch is seen whole or not at all.
 _READ: Final = f"""
@@ -67,6 +68,10 @@ _READ: Final = f"""
 _RENEW: Final = f"""
     INSERT INTO dragoman_usage_owners VALUES (%s, clock_timestamp() + interval '{_LEASE_S} s')
     ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at
+"""
+_END: Final = """
+    WITH released AS (DELETE FROM dragoman_usage_reserved WHERE owner = %s)
+    DELETE FROM dragoman_usage_owners WHERE owner = %s
 """
 _RESERVE: Final = "INSERT INTO dragoman_usage_reserved VALUES (%s, %s, %s, %s, %s) ON CONFLICT (number) DO NOTHING"
 _WRITE: Final = f"""
@@ -93,18 +98,16 @@ class PostgresqlLedger(LedgerStore):
             url: The database, such as `postgresql://user:password@host/name`.
 
         Raises:
-            ImportError: psycopg is not installed.
+            ConfigError: The URL cannot be parsed.
         """
-        import psycopg
-
-        self._url, self._owner = url, secrets.token_hex(12)
-        self._errors = (psycopg.Error, OSError)
-        self._connection: Connection | None = None
+        self._owner, self._has_tables = secrets.token_hex(12), False
+        self._connections = Connections(url, "state.database_url")
         self._breaker = OutageBreaker(
             "the use of API keys in state.database_url",
             (psycopg.OperationalError, psycopg.InterfaceError, OSError),
-            (psycopg.errors.ConnectionTimeout, psycopg.errors.QueryCanceled),
+            (StatementTimeoutError,),
             (psycopg.Error,),
+            on_outage=self._connections.close_idle,
         )
 
     def reserve(
@@ -120,9 +123,10 @@ class PostgresqlLedger(LedgerStore):
             now_s: Seconds since 1970.
         """
 
-        def run(connection: "Connection") -> Decision:
+        def run(connection: Connection) -> Decision:
             with connection.pipeline():
-                connection.execute("BEGIN")
+                for statement in _BEGIN:
+                    connection.execute(statement)
                 connection.execute(_LOCK, (key,))
                 rows = connection.execute(_READ, self._read_arguments(key, number, now_s))
                 decision = _usage(rows.fetchall(), now_s).decide(limits, request)
@@ -158,76 +162,35 @@ class PostgresqlLedger(LedgerStore):
         """See `LedgerStore`."""
         self._run(lambda connection: connection.execute(_RENEW, (self._owner,)))
 
-    def interrupt(self) -> None:
-        """Breaks the connection: the operation fails, and the next one connects again."""
-        connection = self._connection
-        with suppress(*self._errors, ValueError):
-            if connection is not None:
-                with socket.socket(fileno=os.dup(connection.fileno())) as it:
-                    it.shutdown(socket.SHUT_RDWR)
-
     def close(self) -> None:
         """Ends the lease, and closes the connection."""
-        if self._connection is not None:
-            with suppress(*self._errors):
-                self._connection.execute("DELETE FROM dragoman_usage_reserved WHERE owner = %s", (self._owner,))
-                self._connection.execute("DELETE FROM dragoman_usage_owners WHERE owner = %s", (self._owner,))
-        self._disconnect()
+        with suppress(BackendUnavailableError):
+            if self._has_tables:
+                self._run(lambda connection: connection.execute(_END, (self._owner, self._owner)))
+        self._connections.close_idle()
 
     def _read_arguments(self, key: str, number: int, now_s: float) -> tuple[object, ...]:
         return (key, *budgets.periods(now_s), key, number)
 
-    def _run(self, operation: "Callable[[Connection], T]") -> T:
-        """Returns what the operation returns, which may run twice: the server may have closed the connection.
+    def _run(self, operation: Callable[[Connection], T]) -> T:
+        """Returns what the operation returns.
 
         Raises:
             BackendUnavailableError: The database cannot be used.
         """
 
-        def run() -> T:
-            if self._connection is not None:
-                connection = self._connection
-                try:
-                    return operation(connection)
-                except self._errors:
-                    is_lost = connection.closed
-                    self._disconnect()
-                    if not is_lost:
-                        raise
-            try:
-                self._connection = self._connect()
-                return operation(self._connection)
-            except BaseException:
-                self._disconnect()
-                raise
+        def run(connection: BoundedConnection) -> T:
+            if not self._has_tables:
+                with connection.transaction():
+                    for statement in _TABLES:
+                        connection.execute(statement)
+                self._has_tables = True
+            return operation(connection)
 
-        return self._breaker.run(run)
-
-    def _connect(self) -> "Connection":
-        import psycopg
-
-        connection = psycopg.connect(
-            self._url,
-            autocommit=True,
-            connect_timeout=_TIMEOUT_S,
-            prepare_threshold=None,  # poolers may not keep prepared statements
-            application_name="dragoman",
-            options=_OPTIONS,
-        )
-        self._connection = connection
-        with connection.transaction():
-            for statement in _TABLES:
-                connection.execute(statement)
-        return connection
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        if connection is not None:
-            with suppress(*self._errors):
-                connection.close()
+        return self._breaker.run(lambda: self._connections.run(run))
 
 
-def _usage(rows: "list[tuple[str, int, int, int, int, int]]", now_s: float) -> KeyUsage:
+def _usage(rows: list[tuple[Any, ...]], now_s: float) -> KeyUsage:
     by_period = {period: Spent(*amounts) for period, *amounts in rows}
     day, month = (by_period.get(period, Spent()) for period in budgets.periods(now_s))
     return KeyUsage(day, month, Reserved(by_period[""].input_tokens, by_period[""].cost))

@@ -14,6 +14,7 @@ Source: https://redis.io/docs/latest/develop/programmability/eval-intro/ (2026-1
 import secrets
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import date, timedelta
 from typing import Any, Final
 
 from dragoman.state.outage import OutageBreaker
@@ -25,8 +26,9 @@ _LEASE_S: Final = 60
 _RENEW_S: Final = 20.0
 _TIMEOUT_S: Final = 2.0
 _DAY_S: Final = 86_400
-_KEPT_S: Final = {10: 63 * _DAY_S, 7: 800 * _DAY_S}
-"""How long a day or a month is kept, by the length of its name."""
+_OLD_DAYS: Final = range(63, 130)
+_OLD_MONTHS: Final = range(830, 1200, 28)
+"""Ages, in days, of days and months that are deleted."""
 _PREFIX: Final = "dragoman:usage:"
 # Returns what processes with a lease reserve, except for one number; deletes what is left of long ended ones.
 _RESERVED: Final = f"""
@@ -87,16 +89,16 @@ redis.call('EXPIRE', KEYS[3], 172800)
 return {-1, 1}
 """
 )
-# ARGV: number of additions; of each the key of the hash, its time to live, the field and the amount; then of each
-# reservation that has ended the key of the hash, and its number.
+# ARGV: number of additions; of each the key of the hash, the field and the amount; then of each reservation that has
+# ended the key of the hash, and its number. The hashes have no time to live, because a server that evicts keys may be
+# set to evict those that have one.
 _WRITE: Final = f"""
 if not redis.call('SET', KEYS[1], '', 'NX', 'EX', {_DAY_S}) then return 0 end
 local position = 2
 for _ = 1, tonumber(ARGV[1]) do
-  local name, field, amount = ARGV[position], ARGV[position + 2], ARGV[position + 3]
+  local name, field, amount = ARGV[position], ARGV[position + 1], ARGV[position + 2]
   if tonumber(redis.call('HGET', name, field) or 0) < {MAX_SUM} then redis.call('HINCRBY', name, field, amount) end
-  redis.call('EXPIRE', name, ARGV[position + 1])
-  position = position + 4
+  position = position + 3
 end
 while position < #ARGV do
   redis.call('HDEL', ARGV[position], ARGV[position + 1])
@@ -131,6 +133,7 @@ class RedisLedger(LedgerStore):
             socket_connect_timeout=_TIMEOUT_S,
             retry=Retry(NoBackoff(), 1, (LostError,)),  # the server may have closed the connection
         )
+        self._is_cleaned = False
         self._owner, self._errors = secrets.token_hex(12), (RedisError, OSError)
         self._read, self._reserve, self._write, self._renew = map(
             self._client.register_script, (_READ, _RESERVE, _WRITE, _RENEW)
@@ -166,10 +169,13 @@ class RedisLedger(LedgerStore):
         for (key, day), spent in batch.spent.items():
             for period in (day, day[:7]):
                 for name, amount in zip(Spent._fields, spent, strict=True):
-                    added += (_period(period), _KEPT_S[len(period)], f"{name} {key}", amount)
+                    added += (_period(period), f"{name} {key}", amount)
         released: list[str | int] = [value for key, number in batch.released for value in (_reserved(key), number)]
-        arguments = [len(added) // 4, *added, *released]
+        arguments = [len(added) // 3, *added, *released]
         self._run(lambda: self._write([f"{_PREFIX}batch:{batch.id}"], arguments))
+        if not self._is_cleaned:
+            self._is_cleaned = True
+            self._delete_old(max((day for _, day in batch.spent), default=""))
 
     def usage(self, key: str, now_s: float) -> KeyUsage:
         """See `LedgerStore`."""
@@ -196,6 +202,13 @@ class RedisLedger(LedgerStore):
     @property
     def _lease(self) -> str:
         return f"{_PREFIX}owner:{self._owner}"
+
+    def _delete_old(self, today: str) -> None:
+        if today:
+            day = date.fromisoformat(today)
+            days = [f"{day - timedelta(days=age)}" for age in _OLD_DAYS]
+            months = [f"{day - timedelta(days=age)}"[:7] for age in _OLD_MONTHS]
+            self._run(lambda: self._client.unlink(*map(_period, days + months)))
 
     def _used_in(self, period: str) -> dict[str, Spent]:
         found: dict[str, dict[str, int]] = {}
