@@ -25,14 +25,12 @@ from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
+from dragoman.compose.responses import response_store
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
-from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
-from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
@@ -93,7 +91,7 @@ def build_gateway(
     else:
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
-    store = _response_store(stored, shared_dir)
+    store = response_store(config, shared_dir)
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
@@ -259,18 +257,6 @@ def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     if not has_upstreams(config):
         return True
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
-
-
-def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> ResponseStore:
-    limits = (config.max_responses, config.max_bytes, config.ttl_s)
-    if not config.path and shared_dir is None:
-        return MemoryResponseStore(*limits)
-    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
-
-    if config.path:
-        return SqliteResponseStore(Path(config.path).expanduser(), *limits)
-    assert shared_dir is not None
-    return SqliteResponseStore(shared_dir / "responses.sqlite", *limits, survives_power_loss=False)
 
 
 def seal_key(shared_dir: Path | None = None) -> bytes | None:
