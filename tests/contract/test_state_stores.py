@@ -15,7 +15,7 @@ from dragoman.state.memory_store import MemoryStateStore
 from dragoman.state.redis_store import RedisStateStore
 from dragoman.state.sqlite_store import SqliteStateStore
 from dragoman.state.store import StateKind, StateStore
-from support import redis_server
+from support import postgresql, redis_server
 
 TEXTS: Final = StateKind("texts", str.encode, bytes.decode, ttl_s=60, max_entries=3, max_bytes=100)
 RENEWED: Final = StateKind("renewed", str.encode, bytes.decode, ttl_s=60, is_renewed=True, max_entries=3, max_bytes=100)
@@ -57,6 +57,27 @@ class RedisClock(Clock):
             self._client.pexpire(key, self._client.pttl(key) - round(seconds * 1000))
 
 
+class PostgresqlClock(Clock):
+    """Brings the end of all values nearer."""
+
+    def __init__(self, url: str) -> None:
+        self._url = url
+
+    def advance(self, seconds: float) -> None:
+        import psycopg
+
+        with psycopg.connect(self._url, autocommit=True) as connection:
+            connection.execute("UPDATE dragoman_state SET expires = expires - %s * interval '1 second'", (seconds,))
+
+
+@pytest.fixture(scope="session")
+def database_url() -> Iterator[str]:
+    if postgresql.programs() is None:
+        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
+    with postgresql.running() as server:
+        yield server.new_database()
+
+
 @pytest.fixture(scope="session")
 def redis_url() -> Iterator[str]:
     if redis_server.PROGRAM is None:
@@ -65,7 +86,7 @@ def redis_url() -> Iterator[str]:
         yield server.url
 
 
-@pytest.fixture(params=["memory", "sqlite", "redis"])
+@pytest.fixture(params=["memory", "sqlite", "redis", "postgresql"])
 def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[StateStore, Clock]]:
     """An empty store and its clock."""
     set_clock = SetClock()
@@ -83,6 +104,17 @@ def stored(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Sta
                 client.flushall()
             with closing(RedisStateStore(url)) as server:
                 yield server, RedisClock(url)
+        case "postgresql":
+            import psycopg
+
+            from dragoman.state.postgresql_store import PostgresqlStateStore
+
+            url = request.getfixturevalue("database_url")
+            with psycopg.connect(url, autocommit=True) as connection:
+                for table in ("", "_logs", "_log_entries", "_version"):
+                    connection.execute(f"DROP TABLE IF EXISTS dragoman_state{table}")
+            with closing(PostgresqlStateStore(url)) as database:
+                yield database, PostgresqlClock(url)
 
 
 @pytest.fixture

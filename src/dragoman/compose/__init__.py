@@ -23,6 +23,7 @@ from dragoman.closing import close_all
 from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
+from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
@@ -100,7 +101,9 @@ def build_gateway(
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
-    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+    gateway = new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+    share_prefixes(gateway, config, shared_dir)
+    return gateway
 
 
 def routes(config: settings.Config) -> Routes | None:

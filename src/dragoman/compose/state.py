@@ -1,7 +1,6 @@
 """Builds the store of the state that replicas share."""
 
 import functools
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
@@ -25,8 +24,12 @@ def state_store(config: StateConfig, shared_dir: Path | None) -> StateStore:
     Raises:
         ConfigError: A package is missing, a URL cannot be parsed, or the file cannot be created.
     """
+    if config.database_url and config.url:
+        from dragoman.state.tiered_store import TieredStateStore
+
+        return TieredStateStore(durable=_postgresql(config.database_url), other=_redis(config.url))
     if config.database_url:
-        raise ConfigError("expected an empty value: PostgreSQL is not supported yet - at state.database_url")
+        return _postgresql(config.database_url)
     if config.url:
         return _redis(config.url)
     if shared_dir is None:
@@ -37,14 +40,23 @@ def state_store(config: StateConfig, shared_dir: Path | None) -> StateStore:
 
 
 def _redis(url: str) -> StateStore:
-    from dragoman.state.redis_store import RedisStateStore
-
-    return _created(lambda: RedisStateStore(url), "redis", "state.url")
-
-
-def _created(create: Callable[[], StateStore], package: str, setting: str) -> StateStore:
     try:
-        return create()
+        from dragoman.state.redis_store import RedisStateStore
+
+        return RedisStateStore(url)
     except ImportError:
-        command = extras.install_command("state")
-        raise ConfigError(f"{setting} needs the package {package}, which is not installed: {command}") from None
+        raise _missing("redis", "state.url") from None
+
+
+def _postgresql(url: str) -> StateStore:
+    try:
+        from dragoman.state.postgresql_store import PostgresqlStateStore
+
+        return PostgresqlStateStore(url)
+    except ImportError:
+        raise _missing("psycopg", "state.database_url") from None
+
+
+def _missing(package: str, setting: str) -> ConfigError:
+    command = extras.install_command("state")
+    return ConfigError(f"{setting} needs the package {package}, which is not installed: {command}")

@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 _TIMEOUT_S: Final = 1.0
 """How long to wait for a connection, and for the response to a command."""
+_IDLE_S: Final = 30
+"""A connection that was not used for so long is checked first: routers forget idle connections."""
 _PREFIX: Final = "dragoman:state:"
 _LOG_PREFIX: Final = "dragoman:log:"
 _PAGE: Final = 1000
@@ -55,7 +57,11 @@ class RedisStateStore(StateStore):
 
         self._client = _client(url)
         self._breaker = OutageBreaker(
-            "the server of state.url", (LostError, OSError), (SlowError, TimeoutError), (RedisError,)
+            "the server of state.url",
+            (LostError, OSError),
+            (SlowError, TimeoutError),
+            (RedisError,),
+            on_outage=lambda: self._client.connection_pool.disconnect(inuse_connections=False),
         )
 
     def get_many(self, kind: StateKind[T], keys: Sequence[str]) -> list[T | None]:
@@ -64,12 +70,15 @@ class RedisStateStore(StateStore):
             return []
         names = [_name(kind, key) for key in keys]
 
-        def read(pipeline: "Pipeline") -> None:
+        def read_and_renew(pipeline: "Pipeline") -> None:
             pipeline.mget(names)
-            for name in names if kind.is_renewed else ():
+            for name in names:
                 pipeline.pexpire(name, _ttl_ms(kind))
 
-        values, *_ = self._pipeline(read)
+        if kind.is_renewed:
+            values, *_ = self._pipeline(read_and_renew)
+        else:
+            values = self._breaker.run(lambda: self._client.mget(names))
         return [decoded(kind, value) for value in values]
 
     def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
@@ -192,7 +201,7 @@ def _client(url: str) -> Any:
     if url.startswith("valkey"):  # the same protocol
         url = url.replace("valkey", "redis", 1)
     try:
-        return Redis.from_url(
+        client = Redis.from_url(
             url,
             socket_timeout=_TIMEOUT_S,
             socket_connect_timeout=_TIMEOUT_S,
@@ -200,12 +209,17 @@ def _client(url: str) -> Any:
             # noticed before it is used.
             retry=Retry(NoBackoff(), 0),
             protocol=2,
+            socket_keepalive=True,
+            health_check_interval=_IDLE_S,
         )
-    except ValueError:  # its text may contain the password
+        # Checks the options of the URL; nothing is connected.
+        client.connection_pool.connection_class(**client.connection_pool.connection_kwargs)
+    except (ValueError, TypeError):  # its text may contain the password
         raise ConfigError(
             "expected a URL like redis://user:password@host:6379/0, got one that cannot be parsed; write special "
             "characters of the password as %XX - at state.url"
         ) from None
+    return client
 
 
 def _name(kind: StateKind[T], key: str) -> str:

@@ -11,8 +11,10 @@ from dragoman.config.values import is_secret_setting
 from dragoman.core.errors import ConfigError
 from dragoman.state.config import StateConfig
 from dragoman.state.memory_store import MemoryStateStore
+from dragoman.state.postgresql_store import PostgresqlStateStore
 from dragoman.state.redis_store import RedisStateStore
 from dragoman.state.sqlite_store import SqliteStateStore
+from dragoman.state.tiered_store import TieredStateStore
 
 
 def test_process_without_settings_keeps_its_state_in_memory() -> None:
@@ -25,6 +27,21 @@ def test_processes_of_one_machine_share_a_file(tmp_path: Path) -> None:
     assert isinstance(store, SqliteStateStore)
     assert (tmp_path / "state.sqlite").stat().st_mode & 0o777 == 0o600
     store.close()
+
+
+def test_database_has_durable_state_and_redis_the_rest() -> None:
+    database_url = "postgresql://u:secret@nowhere.invalid/db"
+    assert isinstance(state_store(StateConfig(database_url=database_url), None), PostgresqlStateStore)
+    both = state_store(StateConfig(url="redis://nowhere.invalid", database_url=database_url), None)
+    assert isinstance(both, TieredStateStore)
+    both.close()
+
+
+@pytest.mark.parametrize("url", ["redis://h/0?socket_timeout=secret", "redis://h/0?unknown=secret"])
+def test_wrong_options_of_a_url_are_errors_without_secrets(url: str) -> None:
+    with pytest.raises(ConfigError, match=r"expected a URL like redis://.* - at state\.url") as caught:
+        state_store(StateConfig(url=url), None)
+    assert "secret" not in str(caught.value)
 
 
 @pytest.mark.parametrize("scheme", ["redis", "rediss", "valkey", "valkeys"])
