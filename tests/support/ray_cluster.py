@@ -1,6 +1,6 @@
 """A Ray cluster on loopback: a head, and nodes that are only processes. Run as a program, so that no test imports Ray.
 
-    add {"num_cpus": 1, "resources": {}}  → the node's number       remove NUMBER  → removed; the node's processes die
+add {"num_cpus": 1, "resources": {}}  → the node's number       remove NUMBER  → removed; the node's processes die
 """
 
 import contextlib
@@ -50,28 +50,30 @@ def running(**head: Any) -> Iterator[RayCluster]:
     """
     environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": "tests", "RAY_ADDRESS": ""}
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray's sockets are in it
-    process = subprocess.Popen(
-        [sys.executable, "-m", "support.ray_cluster", json.dumps(head), str(folder)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        stderr=(folder / "cluster.log").open("w"),
-        text=True,
-        env=environment,
-    )
+    command = [sys.executable, "-m", "support.ray_cluster", json.dumps(head), str(folder)]
+    with (folder / "cluster.log").open("w") as log:
+        process = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, env=environment
+        )
     lines = Lines(process)
     try:
-        yield RayCluster(lines, lines.read().strip(), folder)
+        yield RayCluster(lines, lines.read(), folder)
     finally:
         process.communicate(timeout=60)
         shutil.rmtree(folder, ignore_errors=True)
 
 
+def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
+    """Runs a command that connects to the cluster."""
+    command = [sys.executable, "-m", "dragoman", *arguments]
+    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=120)
+
+
 def main() -> None:
     """Starts the cluster, and obeys until standard input ends."""
+    import ray
     from ray import serve
     from ray.cluster_utils import Cluster
-
-    import ray
 
     folder = sys.argv[2]
     common = {"object_store_memory": _STORE_BYTES, "temp_dir": folder}

@@ -33,5 +33,5 @@ class LoadPolicy:
             context: Ray's `AutoscalingContext`.
         """
         tokens = (context.aggregated_metrics or {}).get(TOKENS, {}).values()
-        wanted = context.config.target_ongoing_requests
-        return replicas_needed(context.total_num_requests, wanted, tokens, self._target), {}
+        target_requests = context.config.target_ongoing_requests
+        return replicas_needed(context.total_num_requests, target_requests, tokens, self._target), {}

@@ -38,7 +38,7 @@ Kind: TypeAlias = Literal["gateway", "model", "shared", "claude"]
 
 
 class DeploymentPlan(msgspec.Struct, frozen=True):
-    """One deployment."""
+    """What Ray Serve needs to know about one deployment, and the settings of its replicas."""
 
     name: str
     kind: Kind
@@ -126,14 +126,14 @@ def _missing(plan: DeploymentPlan, nodes: Sequence[Mapping[str, float]]) -> str:
     needs = {"CPU": actor["num_cpus"], "GPU": actor.get("num_gpus", 0), **custom}
     if any(all(node.get(name, 0) >= needed for name, needed in needs.items()) for node in nodes):
         return ""
-    wanted = ", ".join(f"{needed:g} {name}" for name, needed in needs.items() if needed)
+    expected = ", ".join(f"{needed:g} {name}" for name, needed in needs.items() if needed)
     lacking = [name for name, needed in needs.items() if not any(node.get(name, 0) >= needed for node in nodes)]
     got = "no node has " + " or ".join(lacking) if lacking else "no single node has all of it"
     advice = ""
     if name := next((name for name in lacking if name in custom), ""):
         login = " on a machine where `claude` is logged in" if plan.kind == "claude" else ""
         advice = f"; start Ray{login} with --resources='{{\"{name}\": 1}}'"
-    return f"expected a node with {wanted} for {plan.name}, got {len(nodes)} nodes: {got}{advice}"
+    return f"expected a node with {expected} for {plan.name}, got {len(nodes)} nodes: {got}{advice}"
 
 
 def deployment_name(model: str) -> str:
