@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 TIMEOUT_S: Final = 2
 """How long to wait for a connection, and for the result of a statement."""
-_MAX_CONNECTIONS: Final = 8
+_MAX_CONNECTIONS: Final = 4
 """A statement takes a fraction of a millisecond, and a server has 100 connections for all replicas by default."""
 _OPTIONS: Final[dict[str, Any]] = {
     "application_name": "dragoman",
