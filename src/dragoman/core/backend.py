@@ -201,7 +201,7 @@ class Attempts:
         self.count += 1
 
 
-class BegunText(NamedTuple):
+class OpeningText(NamedTuple):
     """What a model wrote of a response before its replica failed."""
 
     text: str
@@ -232,7 +232,7 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Which backends were asked."""
     client: ClientFacts = ANONYMOUS
     """Who sent the request."""
-    begun: BegunText | None = None
+    opening: OpeningText | None = None
     """Text that the model continues; its events come again, then those of the rest. Only for the embedded engine."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:

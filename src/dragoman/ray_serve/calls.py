@@ -12,7 +12,7 @@ from ray.serve.handle import DeploymentHandle
 
 from dragoman.affinity.prompt_blocks import prompt_blocks
 from dragoman.backends.shared import codec
-from dragoman.core.backend import BegunText
+from dragoman.core.backend import OpeningText
 from dragoman.core.errors import BackendUnavailableError, QueueFullError
 from dragoman.core.events import Failure, Notice
 from dragoman.off_loop import off_loop
@@ -133,7 +133,7 @@ class ReplicaFrames:
         sends_text = call[0] == "generate" and call[3].get("sends_text", False)
         self._texts: list[str] | None = [] if sends_text else None
         """What the model wrote; None: it cannot be continued."""
-        self._begun: BegunText | None = None
+        self._opening: OpeningText | None = None
         """What the replica before wrote."""
         self._response = self._send()
 
@@ -183,11 +183,11 @@ class ReplicaFrames:
         self._response.cancel()
         await asyncio.sleep(_RETRY_S * self._attempts)
         if self._texts:
-            before = 0 if self._begun is None else self._begun.tokens - 1  # which came as one piece
-            self._begun = BegunText("".join(self._texts), len(self._texts) + before)
-        if self._begun is not None:
+            before = 0 if self._opening is None else self._opening.tokens - 1  # which came as one piece
+            self._opening = OpeningText("".join(self._texts), len(self._texts) + before)
+        if self._opening is not None:
             method, name, request, fields = self._call
-            data = codec.encode((method, name, request, {**fields, "begun": list(self._begun)}))
+            data = codec.encode((method, name, request, {**fields, "opening": list(self._opening)}))
             self._data = data[codec.LENGTH_BYTES :]
         self._texts = None if self._texts is None else []
         self._response = self._send()

@@ -11,7 +11,7 @@ from dragoman.backends.embedded.engine_output import Output
 from dragoman.backends.shared.answer import TextReports
 from dragoman.core import events as ev
 from dragoman.core import messages as v
-from dragoman.core.backend import BegunText, ExchangeContext
+from dragoman.core.backend import ExchangeContext, OpeningText
 from support.scripted_llama import PROFILE, ScriptedLlama, backend
 
 pytestmark = pytest.mark.model
@@ -53,9 +53,9 @@ class Tokens:
 
 
 async def events_of(
-    model: EmbeddedModel, asked: v.Request, begun: BegunText | None = None, observer: TextReports | None = None
+    model: EmbeddedModel, asked: v.Request, opening: OpeningText | None = None, observer: TextReports | None = None
 ) -> list[ev.AnyEvent]:
-    context = ExchangeContext("id", 0, iter("abcdefgh").__next__, observer=observer, begun=begun)
+    context = ExchangeContext("id", 0, iter("abcdefgh").__next__, observer=observer, opening=opening)
     async with aclosing(model.generate(asked, context)) as batches:
         return [event async for batch in batches for event in batch]
 
@@ -76,14 +76,16 @@ def scripted(engine: ScriptedLlama) -> EmbeddedModel:
 async def test_begun_text_is_parsed_with_its_rest(cut: int) -> None:
     whole = await events_of(scripted(ScriptedLlama(CALL)), request(40, WEATHER))
     engine = RecordingLlama(CALL[cut:])
-    assert content(await events_of(scripted(engine), request(40, WEATHER), BegunText(CALL[:cut], 5))) == content(whole)
+    assert content(await events_of(scripted(engine), request(40, WEATHER), OpeningText(CALL[:cut], 5))) == content(
+        whole
+    )
     assert engine.body["prompt"].endswith(CALL[:cut])
     assert engine.body["n_predict"] == 35
     assert "grammar" not in engine.body
 
 
 async def test_begun_text_of_full_length_asks_for_no_more() -> None:
-    events = await events_of(scripted(ScriptedLlama()), request(2), BegunText("One two", 2))
+    events = await events_of(scripted(ScriptedLlama()), request(2), OpeningText("One two", 2))
     assert content(events) == ["One two", "", str(ev.Finish("length"))]
 
 
@@ -93,8 +95,8 @@ async def test_real_engine_continues_as_it_would_have_written() -> None:
     try:
         tokens = Tokens()
         whole = await events_of(model, request(40), observer=TextReports(tokens))
-        begun = BegunText("".join(tokens.texts[:15]), 15)
-        continued = await events_of(model, request(40), begun)
+        opening = OpeningText("".join(tokens.texts[:15]), 15)
+        continued = await events_of(model, request(40), opening)
     finally:
         await model.close()
     assert content(continued) == content(whole)

@@ -20,9 +20,9 @@ from dragoman.core import errors
 from dragoman.core.backend import (
     Attempts,
     Backend,
-    BegunText,
     EventStream,
     ExchangeContext,
+    OpeningText,
     PromptProgress,
     ServedModel,
 )
@@ -173,7 +173,7 @@ async def test_events_and_context_arrive(tmp_path: Path) -> None:
             "observer": None,
             "progress": None,
             "attempts": Attempts(),
-            "begun": BegunText("Hel", 1),
+            "opening": OpeningText("Hel", 1),
         }
         others = {"disabled_repairs": ("name",), "unavailable_tools": ("t",)}
         fields = {name: {**values, **others}.get(name, True) for name in ExchangeContext.__struct_fields__}

@@ -145,10 +145,10 @@ class EmbeddedResponse:
         """Yields the events of one completion; `admitted` if it is not the first of the response."""
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
-        begun = None if admitted else self._context.begun
-        if begun is not None:
-            spent += begun.tokens
-        outputs = continued(self._backend.engine, body, begun, admitted=admitted)
+        opening = None if admitted else self._context.opening
+        if opening is not None:
+            spent += opening.tokens
+        outputs = continued(self._backend.engine, body, opening, admitted=admitted)
         attempts, began_s = self._context.attempts, time.perf_counter()
         is_queued, reading_s = True, 0.0
         async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from dragoman.core.backend import Backend, BegunText, EventStream, ExchangeContext, ExchangeObserver, PromptProgress
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ExchangeObserver, OpeningText, PromptProgress
 from dragoman.core.errors import DragomanError
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request
@@ -36,7 +36,7 @@ class CallContext(msgspec.Struct, frozen=True):
     unavailable_tools: tuple[str, ...] = ()
     sends_text: bool = False
     """The model's text is sent too, so that another process can continue it."""
-    begun: BegunText | None = None
+    opening: OpeningText | None = None
     """See `ExchangeContext`."""
 
 
@@ -97,7 +97,7 @@ async def _generate(
         values.is_large,
         values.reasked,
         values.unavailable_tools,
-        begun=values.begun,
+        opening=values.opening,
     )
     try:
         async with aclosing(backend.generate(request, context)) as batches:
@@ -165,7 +165,7 @@ class Reports:
 class TextReports:
     """Sends the text of the model, before the events that it becomes.
 
-    ["text", text]   a token      ["text", None]   the model is asked again: its text cannot be continued
+    ["text", text]   a token      ["text", None]   the model is re-asked: its text cannot be continued
     """
 
     def __init__(self, link: Link) -> None:
