@@ -59,7 +59,7 @@ class ResponseOutbox:
         self._store, self._kind, self._max_bytes, self._now_s = store, kind, max_bytes, now_s
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
         self._size_bytes = 0
-        self._lost = 0
+        self._dropped = 0
         self._successes = 0
         self._failed_s = -RETRY_S
         self._lock = threading.Lock()
@@ -71,9 +71,9 @@ class ResponseOutbox:
         return len(self._waiting)
 
     @property
-    def lost(self) -> int:
+    def dropped(self) -> int:
         """Number of responses that were dropped."""
-        return self._lost
+        return self._dropped
 
     def get(self, id: str) -> StoredResponse | None:
         """Returns a response that waits."""
@@ -182,5 +182,5 @@ class ResponseOutbox:
 
     def _drop(self, id: str) -> None:
         self._remove(id)
-        self._lost += 1
+        self._dropped += 1
         log.warning("a response could not be stored and cannot be continued")
