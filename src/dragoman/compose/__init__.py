@@ -26,11 +26,13 @@ from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
 from dragoman.compose.responses import response_store
+from dragoman.compose.state import state_store
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
+from dragoman.gateway.storage.shared_key import SharedKey
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
@@ -86,8 +88,7 @@ def build_gateway(
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
-    stored = config.response_store
-    seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
+    seal = _seal(config, shared_dir)
     if remote is not None:
         backends = [*upstream_backends(config, probe=True), *plugin_backends(config), *remote]
     elif shared_dir is None:
@@ -261,6 +262,17 @@ def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     if not has_upstreams(config):
         return True
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
+
+
+def _seal(config: settings.Config, shared_dir: Path | None) -> Seal:
+    """Returns what signs compacted conversations: with the same key in all replicas that share state."""
+    if config.response_store.seal_key:
+        return Seal(config.response_store.seal_key.encode())
+    key = seal_key(shared_dir)
+    if not (config.state.url or config.state.database_url):
+        return Seal(key)
+    shared = SharedKey(state_store(config.state, shared_dir), key or secrets.token_bytes(32))
+    return Seal(shared=shared.keys)
 
 
 def seal_key(shared_dir: Path | None = None) -> bytes | None:
