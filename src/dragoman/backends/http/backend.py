@@ -332,6 +332,8 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         if mode.chat_template or mode.endpoint == "completions":
             await self._planner.prepare(request.model, mode, self._connection)
+        if self.reply_store.shared is not None and mode.writes_past_turns:
+            await self._planner.verbatim_history.recall(request)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
