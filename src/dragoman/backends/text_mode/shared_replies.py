@@ -24,7 +24,7 @@ MAX_LOOKUP: Final = 1000
 RETRY_S: Final = 60.0
 """How long a reply that was not found is not looked up again: calls of other models never are."""
 _MAX_QUEUED: Final = 1000
-_MAX_MISSED: Final = 10_000
+_MAX_MISSING: Final = 10_000
 _TTL_S: Final = 24 * 3600.0
 
 Call = tuple[str, str, str]
@@ -67,9 +67,9 @@ class SharedReplies:
         """
         self._store, self._now_s = store, now_s
         self._queue: deque[tuple[str, StoredReply]] = deque(maxlen=_MAX_QUEUED)
-        self._missed: OrderedDict[str, float] = OrderedDict()
+        self._missing: OrderedDict[str, float] = OrderedDict()
         self._lock = threading.Lock()
-        """Protects `_missed` and `_is_writing`; not held during I/O."""
+        """Protects `_missing` and `_is_writing`; not held during I/O."""
         self._is_writing = False
 
     def add(self, key: str, reply: StoredReply) -> None:
@@ -85,7 +85,7 @@ class SharedReplies:
         """Returns the keys that may be worth a look-up, the first `MAX_LOOKUP`."""
         oldest_s = self._now_s() - RETRY_S
         with self._lock:
-            return [key for key in keys if self._missed.get(key, -RETRY_S) <= oldest_s][:MAX_LOOKUP]
+            return [key for key in keys if self._missing.get(key, -RETRY_S) <= oldest_s][:MAX_LOOKUP]
 
     def find(self, keys: Sequence[str]) -> dict[str, StoredReply]:
         """Returns the replies that are stored; none while the store is down."""
@@ -97,10 +97,10 @@ class SharedReplies:
         with self._lock:
             for key, reply in zip(keys, found, strict=True):
                 if reply is None:
-                    self._missed[key] = self._now_s()
-                    self._missed.move_to_end(key)
-            while len(self._missed) > _MAX_MISSED:
-                self._missed.popitem(last=False)
+                    self._missing[key] = self._now_s()
+                    self._missing.move_to_end(key)
+            while len(self._missing) > _MAX_MISSING:
+                self._missing.popitem(last=False)
         return {key: reply for key, reply in zip(keys, found, strict=True) if reply is not None}
 
     def _write(self) -> None:
