@@ -1,7 +1,8 @@
 """Settings of shared state: the section `[state]`."""
 
+from collections.abc import Sequence
 from typing import Annotated, Final
-from urllib.parse import urlsplit
+from urllib.parse import parse_qs, urlsplit
 
 import msgspec
 
@@ -36,10 +37,21 @@ def check_state(config: StateConfig) -> None:
     """Checks the settings of shared state.
 
     Raises:
-        ConfigError: A URL is not that of a supported server.
+        ConfigError: A URL is not that of a supported server. It is not quoted, because it may contain a password.
     """
     for name, schemes in _SCHEMES.items():
         url = getattr(config, name)
-        if url and (urlsplit(url).scheme not in schemes or not urlsplit(url).hostname):
-            scheme = urlsplit(url).scheme or "no scheme"
-            raise ConfigError(f"expected a URL like {_EXAMPLES[name]}, got one of {scheme} - at state.{name}")
+        if url and (found := _problem(url, schemes)):
+            raise ConfigError(f"expected a URL like {_EXAMPLES[name]}, got {found} - at state.{name}")
+
+
+def _problem(url: str, schemes: Sequence[str]) -> str:
+    try:
+        parts = urlsplit(url)
+        _ = parts.port
+    except ValueError:
+        return "one that cannot be parsed; write special characters of a password as %XX"
+    if parts.scheme not in schemes:
+        return f"one of {parts.scheme or 'no scheme'}"
+    is_socket = parts.scheme == "postgresql" and "host" in parse_qs(parts.query)
+    return "" if parts.hostname or is_socket else "one without a host"

@@ -1,0 +1,138 @@
+"""Connections to PostgreSQL that are kept open, each for one thread at a time.
+
+psycopg has no time limit for a statement whose server does not respond; here one has, so that a request never waits
+longer. A connection that the server has closed is noticed before it is used.
+"""
+
+import threading
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any, Final, TypeVar
+
+import psycopg
+from psycopg import conninfo
+from psycopg.pq import TransactionStatus
+
+from dragoman.core.errors import ConfigError
+
+T = TypeVar("T")
+
+TIMEOUT_S: Final = 2
+"""How long to wait for a connection, and for the result of a statement."""
+_MAX_CONNECTIONS: Final = 8
+"""A statement takes a fraction of a millisecond, and a server has 100 connections for all replicas by default."""
+_OPTIONS: Final[dict[str, Any]] = {
+    "application_name": "dragoman",
+    "connect_timeout": TIMEOUT_S,
+    "tcp_user_timeout": TIMEOUT_S * 1000,
+    "keepalives_idle": 30,
+}
+
+
+class StatementTimeoutError(Exception):
+    """The server has not responded within the time limit."""
+
+
+class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
+    """A connection whose statements have a time limit."""
+
+    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
+        """Waits for the server.
+
+        Raises:
+            StatementTimeoutError: It has not responded in time; the connection is closed, because its state is unknown.
+        """
+        try:
+            return super().wait(_bounded(gen, time.monotonic() + TIMEOUT_S), *args, **kwargs)
+        except StatementTimeoutError:
+            self.pgconn.finish()
+            raise
+
+
+class Connections:
+    """The connections of a process to one database."""
+
+    def __init__(self, url: str, setting: str) -> None:
+        """Args:
+            url: The database; it may contain a password.
+            setting: What it is named by, for the error.
+
+        Raises:
+            ConfigError: The URL cannot be parsed.
+        """
+        try:
+            self._url = conninfo.make_conninfo(url, **{**_OPTIONS, **_own_options(url)})
+        except psycopg.Error:  # its text may contain the password
+            raise ConfigError(
+                "expected a URL like postgresql://user:password@host/name, got one that cannot be parsed; write "
+                f"special characters of the password as %XX - at {setting}"
+            ) from None
+        self._idle: list[BoundedConnection] = []
+        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+
+    def run(self, operation: Callable[[BoundedConnection], T]) -> T:
+        """Returns what `operation` returns for a connection, in which each statement is a transaction.
+
+        Raises:
+            psycopg.Error: The database cannot be used, or has refused the statement.
+            StatementTimeoutError: It does not respond, or all connections are in use.
+        """
+        if not self._places.acquire(timeout=TIMEOUT_S):
+            raise StatementTimeoutError("all connections are in use")
+        try:
+            connection = self._open()
+            try:
+                return operation(connection)
+            finally:
+                if connection.pgconn.transaction_status == TransactionStatus.IDLE:
+                    self._idle.append(connection)
+                else:
+                    connection.close()
+        finally:
+            self._places.release()
+
+    def close_idle(self) -> None:
+        """Closes the connections that are not in use."""
+        with suppress(IndexError):
+            while True:
+                self._idle.pop().close()
+
+    def _open(self) -> BoundedConnection:
+        with suppress(IndexError):
+            while True:
+                connection = self._idle.pop()
+                if _is_usable(connection):
+                    return connection
+                connection.close()
+        # Not prepared, because statements of a pooler such as PgBouncer reach many connections of the server.
+        return BoundedConnection.connect(self._url, autocommit=True, prepare_threshold=None)
+
+
+def _own_options(url: str) -> dict[str, Any]:
+    """Returns the options of the URL, which take precedence over ours."""
+    return {name: value for name, value in conninfo.conninfo_to_dict(url).items() if name in _OPTIONS}
+
+
+def _is_usable(connection: BoundedConnection) -> bool:
+    try:
+        for _ in range(2):  # after a message about its end comes the end
+            connection.pgconn.consume_input()
+    except psycopg.Error:
+        return False
+    return not connection.closed
+
+
+def _bounded(gen: Generator[Any, Any, T], deadline_s: float) -> Generator[Any, Any, T]:
+    """Returns the generator with a time limit; it is resumed when the socket is ready, and every 0.1 s."""
+    try:
+        needed = next(gen)
+        while True:
+            ready = yield needed
+            if not ready and time.monotonic() > deadline_s:
+                gen.close()
+                raise StatementTimeoutError("the server has not responded in time")
+            needed = gen.send(ready)
+    except StopIteration as end:
+        result: T = end.value
+        return result
