@@ -113,7 +113,8 @@ def violations(results: Results, clients: Clients) -> Iterator[str]:
     if cut and cut.get("whole", 0) < CONTINUED * sum(cut.values()):
         whole = cut.get("whole", 0)
         yield f"of {sum(cut.values())} streams of a killed llama-server, {whole} went on with the same text"
-    if other := {outcome: count for (killed, outcome), count in counts.items() if not killed and outcome != "whole"}:
+    kept = ("whole", "different")  # near ties of two tokens
+    if other := {outcome: count for (killed, outcome), count in counts.items() if not killed and outcome not in kept}:
         yield f"streams of processes that were not killed: {other}"
     failed = {what: count for what, count in clients.chains.items() if "status" in what or "Error" in what}
     if failed or clients.chains["continued with another text"]:
@@ -132,7 +133,8 @@ async def measure(rounds: int, streams: int, chains: int = CHAINS, *, outage: bo
     with tempfile.TemporaryDirectory(prefix="dragoman-replicas-", dir="/tmp") as name:
         async with deployment(Path(name), streams + chains, shared=chains > 0) as found:
             clients = Clients(found.url, found.key)
-            await clients.learn()
+            if unstable := await clients.learn(streams):
+                print(f"{unstable} prompts left out, whose text is not always the same", file=sys.stderr, flush=True)
             began_s = time.monotonic()
             clients.start(streams, chains)
             try:

@@ -34,6 +34,8 @@ enabled = false
 
 [server]
 api_keys = ["{key}"]
+# The headers, which name the upstream server, wait for it.
+max_status_delay_s = 60
 
 [response_store]
 seal_key = "{key}"
@@ -139,7 +141,7 @@ async def deployment(folder: Path, slots: int, *, shared: bool = True) -> AsyncI
     key = secrets.token_hex(16)
     programs = [_redis(folder), _postgresql(folder)]
     llamas = [_llama(name, folder, slots) for name in LLAMAS]
-    settings = SETTINGS.format(key=key, redis=programs[0].port, postgresql=programs[1].port)
+    settings = SETTINGS.format(key=key, postgresql=programs[1].port)
     if shared:
         settings += STATE.format(redis=programs[0].port, postgresql=programs[1].port)
     settings += "".join(UPSTREAM.format(name=each.name, port=each.port) for each in llamas)

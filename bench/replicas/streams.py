@@ -5,7 +5,7 @@ import itertools
 import json
 import time
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,8 +15,12 @@ CHAT: Final = "/v1/chat/completions"
 RESPONSES: Final = "/v1/responses"
 TOKENS: Final = 60
 TIMEOUT_S: Final = 120.0
+LEARNING_RUNS: Final = 3
 PROMPTS: Final = (
-    *(f"List the numbers from {first} to {first + 40}, separated by commas." for first in (1, 13, 17, 21, 25, 33)),
+    *(
+        f"List the numbers from {first} to {first + 40}, separated by commas."
+        for first in (1, 13, 17, 21, 25, 29, 33, 37, 41)
+    ),
     "Write the days of the week, again and again.",
     "Write a short story about a cat.",
     "Name the twelve months, three times.",
@@ -68,7 +72,7 @@ class Clients:
         self._http = httpx2.AsyncClient(
             base_url=url, headers=headers, timeout=TIMEOUT_S, limits=limits, trust_env=False
         )
-        self._prompts = itertools.cycle(PROMPTS)
+        self._prompts: Iterator[str] = itertools.cycle(PROMPTS)
         self.references: dict[str, str] = {}
         self.follow_ups: dict[str, str] = {}
         self.results, self.chains = Results(), Counter[str]()
@@ -79,17 +83,25 @@ class Clients:
         self._stop = asyncio.Event()
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def learn(self) -> None:
-        """Learns the texts of an undisturbed run.
+    async def learn(self, streams: int) -> int:
+        """Learns the texts of undisturbed runs; returns how many prompts are left out.
 
-        Raises: RuntimeError: a request failed, or a text is not the same twice.
+        Near ties of two tokens are decided by the other requests of a batch, so a prompt is used only if all of its
+        texts are the same with this many streams at a time.
+
+        Raises: RuntimeError: a request failed.
         """
-        for _ in range(2):
-            streams = [Stream(prompt) for prompt in PROMPTS]
-            await asyncio.gather(*(self._read(stream) for stream in streams))
-            for stream in streams:
-                if stream.outcome != "whole" or self.references.setdefault(stream.prompt, stream.text) != stream.text:
+        texts: dict[str, set[str]] = {}
+        for _ in range(LEARNING_RUNS):
+            runs = [Stream(prompt) for prompt in itertools.islice(itertools.cycle(PROMPTS), streams)]
+            await asyncio.gather(*(self._read(stream) for stream in runs))
+            for stream in runs:
+                if stream.outcome != "whole":
                     raise RuntimeError(f"undisturbed run of {stream.prompt!r}: {stream.outcome} {stream.detail}")
+                texts.setdefault(stream.prompt, set()).add(stream.text)
+        self.references = {prompt: text for prompt, (text, *others) in texts.items() if not others}
+        self._prompts = itertools.cycle(self.references)
+        return len(texts) - len(self.references)
 
     def start(self, streams: int, chains: int) -> None:
         """Starts the clients.
