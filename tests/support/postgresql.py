@@ -39,7 +39,7 @@ class Server:
         found = programs()
         assert found is not None
         options = ["-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"]
-        serve = [found / "postgres", "-D", self._folder / "data", "-k", self._folder, "-F", *options]
+        serve: list[str | Path] = [found / "postgres", "-D", self._folder / "data", "-k", self._folder, "-F", *options]
         path = self._folder / "log"
         with open(path, "wb") as log:
             self.process = subprocess.Popen(serve, cwd=self._folder, env=_ENV, stdout=log, stderr=log, **self._user)
@@ -75,7 +75,7 @@ class Server:
         self._databases += 1
         name = f"records{self._databases}"
         with psycopg.connect(host=str(self._folder), user="postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
+            connection.execute(f"CREATE DATABASE {name}")
         return f"postgresql://postgres@/{name}?host={self._folder}"
 
 
@@ -90,7 +90,18 @@ def running() -> Iterator[Server]:
     if user:
         os.chown(folder, _NOBODY, _NOBODY)
     try:
-        init = [found / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
+        init: list[str | Path] = [
+            found / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
         subprocess.run(init, check=True, capture_output=True, cwd=folder, env=_ENV, **user)
         server = Server(folder, user)
         try:

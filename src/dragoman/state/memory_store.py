@@ -5,6 +5,7 @@ import time
 from collections import OrderedDict, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any, TypeVar
 
 from dragoman.state.store import LOG_ENTRIES, LogPage, StateKind, StateStore
@@ -116,7 +117,7 @@ class MemoryStateStore(StateStore):
         with self._lock:
             stored = self._logs.setdefault(log, _Log())
             new = min(stored.count - int(position), len(stored.entries)) if position else 0
-            return LogPage(str(stored.count), list(stored.entries)[len(stored.entries) - new :])
+            return LogPage(str(stored.count), list(islice(reversed(stored.entries), max(new, 0)))[::-1])
 
     def close(self) -> None:
         """Does nothing: the state stays until the process ends."""

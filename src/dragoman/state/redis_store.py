@@ -70,12 +70,15 @@ class RedisStateStore(StateStore):
             return []
         names = [_name(kind, key) for key in keys]
 
-        def read(pipeline: "Pipeline") -> None:
+        def read_and_renew(pipeline: "Pipeline") -> None:
             pipeline.mget(names)
-            for name in names if kind.is_renewed else ():
+            for name in names:
                 pipeline.pexpire(name, _ttl_ms(kind))
 
-        values, *_ = self._pipeline(read)
+        if kind.is_renewed:
+            values, *_ = self._pipeline(read_and_renew)
+        else:
+            values = self._breaker.run(lambda: self._client.mget(names))
         return [decoded(kind, value) for value in values]
 
     def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
