@@ -60,7 +60,7 @@ class OutageBreaker:
         """Returns what the operation returns.
 
         Raises:
-            BackendUnavailableError: The store cannot be used now.
+            BackendUnavailableError: The store cannot be used now; a note has the reason, for the operator.
         """
         began_s = self._now_s()
         if self._failures >= _MAX_FAILURES:
@@ -94,11 +94,14 @@ class OutageBreaker:
             self._logged_s = now_s if is_logged else self._logged_s
         if is_outage:
             self._on_outage()
+        reason = self._reason(error)
         if is_logged:
-            log.warning("%s cannot be used: %s", self._name, self._reason(error))
+            log.warning("%s cannot be used: %s", self._name, reason)
         # The client gets no text of the error: it may contain the address, the statement or the value.
         message = f"{self._name} cannot be used: {type(error).__name__}"
-        raise BackendUnavailableError(message, retry_after_s=_RETRY_AFTER_S) from None
+        unavailable = BackendUnavailableError(message, retry_after_s=_RETRY_AFTER_S)
+        unavailable.add_note(reason)
+        raise unavailable from None
 
     def _reason(self, error: Exception) -> str:
         """Returns the first line of an error of the connection; other errors may contain values."""
