@@ -79,7 +79,6 @@ LOAD: Final = 0.56
 """Requests per second and replica: it reads prompts in 4 % of its time if all are cached, in 56 % if none is."""
 LOST_AT_S: Final = 60.0
 END_S: Final = 120.0
-SAMPLES: Final = 2
 
 
 def capacity(replicas: int, work: Workload, costs: Costs, limits: Limits) -> list[tuple[str, str]]:
@@ -162,6 +161,10 @@ class Simulation:
         self._cell, self._lost = cell, lost
         self._replicas = replicas
         self.active = [0] * replicas
+        self._by_load: list[list[dict[int, None]]] = [
+            [dict.fromkeys(range(first, min(first + cell, replicas)))] for first in range(0, replicas, cell)
+        ]
+        """Of each cell, the replicas that are left by the number of their requests; an ordered set."""
         self._alive = [True] * replicas
         self._free_at_s = [0.0] * replicas
         """When each replica has read all prompts that wait."""
@@ -179,13 +182,13 @@ class Simulation:
         """The most requests that a replica had after the loss."""
         self.windows = [Window() for _ in range(round(END_S) + 60)]
 
-    def _cell_of(self, session: int) -> tuple[int, int]:
-        first = (session * 2_654_435_761 % 2**32 * (self._replicas // self._cell) >> 32) * self._cell
-        return first, min(first + self._cell, self._replicas)
+    def _cell_of(self, session: int) -> int:
+        return session % len(self._by_load)
 
     def _first_replica(self, session: int) -> int:
-        first, end = self._cell_of(session)
-        return first + (session * 40_503 + 17) % (end - first)
+        cell = self._cell_of(session)
+        first = cell * self._cell
+        return first + session // len(self._by_load) % (min(first + self._cell, self._replicas) - first)
 
     def run(self) -> None:
         """Runs it to its end."""
@@ -201,17 +204,23 @@ class Simulation:
             self._send(self._random.randrange(sessions), now_s, self._random.expovariate(1 / DECODE_S))
 
     def _choose(self, session: int) -> int:
-        first, end = self._cell_of(session)
-        sampled: list[int] = []
-        while len(sampled) < SAMPLES:
-            replica = self._random.randrange(first, end)
-            if self._alive[replica]:
-                sampled.append(replica)
-        best = min(sampled, key=self.active.__getitem__)
-        home, least = self._home[session], self.active[best]
+        """As `PrefixAffinity.choose`, for a prompt that one replica has read as a whole."""
+        by_load = self._by_load[self._cell_of(session)]
+        least = next(load for load, replicas in enumerate(by_load) if replicas)
+        home = self._home[session]
         if self._alive[home] and self.active[home] <= least + max(EXCESS, EXCESS_RATIO * least):
             return home
-        return best
+        return next(iter(by_load[least]))
+
+    def _set_load(self, replica: int, load: int) -> None:
+        """Notes how many requests a replica has; -1: it is lost."""
+        by_load = self._by_load[replica // self._cell]
+        by_load[self.active[replica]].pop(replica, None)
+        self.active[replica] = max(load, 0)
+        if load >= 0:
+            while load >= len(by_load):
+                by_load.append({})
+            by_load[load][replica] = None
 
     def _send(self, session: int, now_s: float, decode_s: float, extra_tokens: float = 0.0) -> None:
         replica = self._choose(session)
@@ -227,7 +236,7 @@ class Simulation:
         self._number += 1
         self._requests[self._number] = (session, replica, first_s + decode_s)
         self._running[replica].add(self._number)
-        self.active[replica] += 1
+        self._set_load(replica, self.active[replica] + 1)
         if now_s > LOST_AT_S:
             self.busiest = max(self.busiest, self.active[replica])
         heapq.heappush(self._ends, (first_s + decode_s, self._number))
@@ -235,15 +244,16 @@ class Simulation:
     def _end(self, number: int) -> None:
         if (request := self._requests.pop(number, None)) is not None:
             self._running[request[1]].discard(number)
-            self.active[request[1]] -= 1
+            self._set_load(request[1], self.active[request[1]] - 1)
 
     def _lose(self, now_s: float) -> None:
-        """Loses replicas in the order of their numbers, as a rack; their streams continue elsewhere."""
+        """Loses every so manyth replica; their streams continue elsewhere."""
         dead = range(round(self._lost * self._replicas))
         step = max(1, self._replicas // max(1, len(dead)))  # each cell loses its share
         cut: list[tuple[int, float]] = []
         for replica in (each * step for each in dead):
             self._alive[replica] = False
+            self._set_load(replica, -1)
             for number in self._running[replica]:
                 session, _, end_s = self._requests.pop(number)
                 cut.append((session, max(0.1, end_s - now_s)))
@@ -303,7 +313,7 @@ def main() -> int:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.scale_simulation", description=__doc__.partition("\n")[0])
     parser.add_argument("--replicas", type=int, default=10_000)
-    parser.add_argument("--cell", type=int, default=100, help="replicas that share a gateway group")
+    parser.add_argument("--cell", type=int, default=8, help="replicas that a conversation may use")
     parser.add_argument("--lost", type=float, default=0.05, help="share of the replicas that are lost")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
@@ -313,7 +323,12 @@ def main() -> int:
     for name in columns[0]:
         print(f"| {name} | " + " | ".join(column[name] for column in columns) + " |")
     print("choice of a replica: " + ", ".join(f"{choice_us(size):,.0f} µs among {size:,}" for size in (10, *sizes)))
-    for cell, lost in ((args.replicas, args.lost), (args.cell, args.lost), (args.cell, 4 * args.lost)):
+    for cell, lost in (
+        (args.replicas, args.lost),
+        (100, args.lost),
+        (args.cell, args.lost),
+        (args.cell, 4 * args.lost),
+    ):
         print("\n".join(report(args.replicas, cell, lost, args.seed)))
     return 0
 
