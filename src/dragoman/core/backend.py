@@ -124,6 +124,7 @@ class Attempts:
         "failed",
         "format",
         "model",
+        "placement",
         "prompt_s",
         "queue_s",
         "repeats",
@@ -152,6 +153,8 @@ class Attempts:
         """How tools reach the model, as the backend names it, such as `native`; empty: not known."""
         self.format = ""
         """The format of the model's text that is parsed; empty: none."""
+        self.placement = ""
+        """Why this replica of the model was chosen (`affinity`); empty: there was no choice."""
         self.queue_s: float | None = None
         """Seconds in which the backend's queue, or the loading of its model, was waited for; None: not known."""
         self.prompt_s: float | None = None
@@ -198,6 +201,13 @@ class Attempts:
         self.count += 1
 
 
+class OpeningText(NamedTuple):
+    """What a model wrote of a response before its replica failed."""
+
+    text: str
+    tokens: int
+
+
 class ExchangeContext(msgspec.Struct, frozen=True):
     """Values that one exchange receives from outside: id, time, id generator and observer."""
 
@@ -222,6 +232,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Which backends were asked."""
     client: ClientFacts = ANONYMOUS
     """Who sent the request."""
+    opening: OpeningText | None = None
+    """Text that the model continues; its events come again, then those of the rest. Only for the embedded engine."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed and traced."""
