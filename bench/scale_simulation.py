@@ -118,7 +118,8 @@ def _of(needed: float, limit: float) -> str:
 
 def zipf_share() -> float:
     """Returns the share of the busiest API key in all requests."""
-    return 1 / sum(rank**-ZIPF for rank in range(1, KEYS + 1))
+    total: float = sum(rank**-ZIPF for rank in range(1, KEYS + 1))
+    return 1 / total
 
 
 def choice_us(replicas: int, rounds: int = 20) -> float:

@@ -13,8 +13,8 @@ SIGKILL, and starts it again a second later. Required:
 - `previous_response_id` continues on any gateway.
 
 `--outage` stops and then kills Redis and PostgreSQL for ten seconds each instead: requests without state go on, others
-get status 503 with retry-after. The exit status is 1 if something is violated. Needs redis-server, PostgreSQL, nginx
-and llama-server.
+get status 503 with retry-after. `--traffic` measures what undisturbed requests ask of the stores. The exit status is 1
+if something is violated. Needs redis-server, PostgreSQL, nginx and llama-server.
 """
 
 import argparse
@@ -31,6 +31,7 @@ sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests"))
 
 from bench.replicas.programs import Deployment, deployment
 from bench.replicas.streams import Clients, Results
+from bench.replicas.traffic import measure_traffic
 
 DOWN_S: Final = 1.0
 OUTAGE_S: Final = 10.0
@@ -121,7 +122,9 @@ def violations(results: Results, clients: Clients) -> Iterator[str]:
         yield f"stored responses: {failed}, {clients.chains['continued with another text']} with another text"
 
 
-async def measure(rounds: int, streams: int, chains: int = CHAINS, *, outage: bool = False) -> bool:
+async def measure(
+    rounds: int, streams: int, chains: int = CHAINS, *, outage: bool = False, traffic: bool = False
+) -> bool:
     """Runs the deployment, prints what clients saw, and returns whether all requirements hold.
 
     Args:
@@ -129,10 +132,14 @@ async def measure(rounds: int, streams: int, chains: int = CHAINS, *, outage: bo
         streams: number of clients that stream.
         chains: number of clients that continue stored responses.
         outage: whether the stores are stopped instead.
+        traffic: whether the use of the stores is measured instead, undisturbed.
     """
     with tempfile.TemporaryDirectory(prefix="dragoman-replicas-", dir="/tmp") as name:
         async with deployment(Path(name), streams + chains, shared=chains > 0) as found:
             clients = Clients(found.url, found.key)
+            if traffic:
+                print("\n".join(await measure_traffic(found, streams)))
+                return True
             if unstable := await clients.learn(streams):
                 print(f"{unstable} prompts left out, whose text is not always the same", file=sys.stderr, flush=True)
             began_s = time.monotonic()
@@ -165,8 +172,10 @@ def main() -> int:
         "--chains", type=int, default=CHAINS, help="clients that continue stored responses; 0: no shared state"
     )
     parser.add_argument("--outage", action="store_true", help="stop the stores for ten seconds each instead")
+    parser.add_argument("--traffic", action="store_true", help="measure what requests ask of the stores instead")
     args = parser.parse_args()
-    return 0 if asyncio.run(measure(args.rounds, args.streams, args.chains, outage=args.outage)) else 1
+    modes = {"outage": args.outage, "traffic": args.traffic}
+    return 0 if asyncio.run(measure(args.rounds, args.streams, args.chains, **modes)) else 1
 
 
 if __name__ == "__main__":

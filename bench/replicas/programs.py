@@ -37,6 +37,11 @@ api_keys = ["{key}"]
 # The headers, which name the upstream server, wait for it.
 max_status_delay_s = 60
 
+[keys.limited]
+secret = "{limited}"
+requests_per_minute = 1000000
+budget_tokens_per_day = 1000000000
+
 [response_store]
 seal_key = "{key}"
 
@@ -46,7 +51,7 @@ url = "postgresql://postgres@127.0.0.1:{postgresql}/postgres"
 [[routes]]
 model = "smollm2"
 use = ["one/smollm2", "two/smollm2"]
-balance = "least_busy"
+balance = "prefix"
 """
 STATE: Final = """
 [state]
@@ -118,6 +123,8 @@ class Deployment:
     url: str
     """The address of nginx."""
     key: str
+    limited_key: str
+    """An API key with limits and a budget."""
     gateways: list[Program]
     llamas: list[Program]
     redis: Program
@@ -138,16 +145,16 @@ async def deployment(folder: Path, slots: int, *, shared: bool = True) -> AsyncI
         slots: streams that each llama-server writes at the same time.
         shared: whether the gateways share state.
     """
-    key = secrets.token_hex(16)
+    key, limited = secrets.token_hex(16), secrets.token_hex(16)
     programs = [_redis(folder), _postgresql(folder)]
     llamas = [_llama(name, folder, slots) for name in LLAMAS]
-    settings = SETTINGS.format(key=key, postgresql=programs[1].port)
+    settings = SETTINGS.format(key=key, limited=limited, postgresql=programs[1].port)
     if shared:
         settings += STATE.format(redis=programs[0].port, postgresql=programs[1].port)
     settings += "".join(UPSTREAM.format(name=each.name, port=each.port) for each in llamas)
     (folder / "config.toml").write_text(settings)
     gateways = [_gateway(f"gateway{number + 1}", folder) for number in range(GATEWAYS)]
-    found = Deployment("", key, gateways, llamas, programs[0], programs[1])
+    found = Deployment("", key, limited, gateways, llamas, programs[0], programs[1])
     front = _own_folder(folder, "nginx")
     try:
         await asyncio.gather(*(each.start() for each in [*programs, *llamas]))
