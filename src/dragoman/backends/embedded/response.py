@@ -5,10 +5,11 @@ import logging
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 import msgspec
 
+from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, continued
 from dragoman.backends.embedded.engine_output import Done, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
@@ -25,8 +26,6 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 log = logging.getLogger("dragoman.embedded")
-
-_GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
 
 
 class PreparedPrompt(msgspec.Struct, frozen=True):
@@ -100,7 +99,7 @@ class EmbeddedResponse:
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
-        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in _GRAMMAR_FIELDS}
+        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in GRAMMAR_FIELDS}
         body = unconstrained if self._grammar_refused else self._prepared.body
         try:
             async with aclosing(self._run(body, admitted=admitted)) as batches:
@@ -146,7 +145,10 @@ class EmbeddedResponse:
         """Yields the events of one completion; `admitted` if it is not the first of the response."""
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
-        outputs = self._backend.engine.complete(body, admitted=admitted)
+        opening = None if admitted else self._context.opening
+        if opening is not None:
+            spent += opening.tokens
+        outputs = continued(self._backend.engine, body, opening, admitted=admitted)
         attempts, began_s = self._context.attempts, time.perf_counter()
         is_queued, reading_s = True, 0.0
         async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:
