@@ -74,7 +74,6 @@ class Clients:
         )
         self._prompts: Iterator[str] = itertools.cycle(PROMPTS)
         self.references: dict[str, str] = {}
-        self.follow_ups: dict[str, str] = {}
         self.results, self.chains = Results(), Counter[str]()
         self.chain_errors: Counter[str] = Counter()
         self.running: list[Stream] = []
@@ -190,9 +189,9 @@ class Clients:
             second = await self._respond({"input": FOLLOW_UP, "previous_response_id": first["id"]}, "continuation")
             if second is None:
                 continue
-            text = _text_of(second)
-            same = self.follow_ups.setdefault(prompt, text) == text
-            self.chains["continued with the same text" if same else "continued with another text"] += 1
+            read, before = second["usage"]["input_tokens"], first["usage"]
+            whole = read > before["input_tokens"] + before["output_tokens"]
+            self.chains["continued" if whole else "continued without the conversation"] += 1
 
     async def _respond(self, body: Mapping[str, Any], what: str) -> dict[str, Any] | None:
         """Sends a request until its response is not a 503 with retry-after, and returns its body, None at an error."""
@@ -216,8 +215,3 @@ class Clients:
     def _note(self, what: str, detail: str) -> None:
         self.chains[what] += 1
         self.chain_errors[f"{what}: {detail[:300]}"] += 1
-
-
-def _text_of(response: Mapping[str, Any]) -> str:
-    parts = (part for item in response["output"] if item["type"] == "message" for part in item["content"])
-    return "".join(part["text"] for part in parts if part["type"] == "output_text")
