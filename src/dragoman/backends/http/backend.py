@@ -369,12 +369,17 @@ class HttpBackend(Backend):
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
         if (spans := context.attempts.spans) is not None:
             headers = spans.upstream_headers(headers)
-        retry, model = context.attempts.retry, context.attempts.model
+        attempts, connection = context.attempts, self._connection
+        retry, model, insists = attempts.retry, attempts.model, attempts.insists
         if context.observer is None:
-            queue = context.attempts.queue
-            return await self._connection.open(path, body, headers, on_retry=retry, on_queued=queue, model=model)
+            queue = attempts.queue
+            return await connection.open(
+                path, body, headers, on_retry=retry, on_queued=queue, model=model, insists=insists
+            )
         head: dict[str, str] = {}
-        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry, model=model)
+        pieces = connection.stream_post(
+            path, body, headers, on_headers=head.update, on_retry=retry, model=model, insists=insists
+        )
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:
