@@ -1,7 +1,7 @@
 """What 10,000 model replicas need, and what happens when some of them are lost: arithmetic and a simulation.
 
     python -m bench.scale_simulation
-    python -m bench.scale_simulation --replicas 2000 --lost 0.2 --seed 2
+    python -m bench.scale_simulation --replicas 2000 --failing 0.2 --seed 2
 
 The capacity model multiplies costs that were measured on one machine (docs/performance.md, docs/scale.md) with a
 workload. The simulation has sessions with growing prompts, replicas that read prompts one after the other, and the
@@ -104,15 +104,15 @@ def capacity(replicas: int, work: Workload, costs: Costs, limits: Limits) -> lis
         ("streams", f"{streams:,.0f}"),
         ("gateway processes, a core each", f"{gateways:,}"),
         ("memory of a gateway", f"{memory_mb:,.0f} MB"),
-        ("Redis commands/s", _of(requests * costs.state_ops, limits.redis)),
-        ("Redis commands/s of the busiest key", _of(hot, limits.redis)),
-        ("PostgreSQL transactions/s", _of(requests * costs.state_writes, limits.postgresql)),
+        ("Redis commands/s", _share_text(requests * costs.state_ops, limits.redis)),
+        ("Redis commands/s of the busiest key", _share_text(hot, limits.redis)),
+        ("PostgreSQL transactions/s", _share_text(requests * costs.state_writes, limits.postgresql)),
         ("connections from gateways to replicas, at most", f"{gateways * replicas:,}"),
         ("prefix map for all sessions, in each gateway", f"{map_gb:,.2f} GB"),
     ]
 
 
-def _of(needed: float, limit: float) -> str:
+def _share_text(needed: float, limit: float) -> str:
     return f"{needed:,.0f} ({needed / limit:.0%} of one server)"
 
 
@@ -150,16 +150,16 @@ class Window:
 class Simulation:
     """Sessions, replicas, and the requests between them."""
 
-    def __init__(self, replicas: int, cell: int, lost: float, seed: int) -> None:
+    def __init__(self, replicas: int, cell: int, failing: float, seed: int) -> None:
         """
         Args:
             replicas: number of replicas.
             cell: replicas that one session may use; sessions belong to cells.
-            lost: share of the replicas that are lost.
+            failing: share of the replicas that are lost.
             seed: of all random numbers.
         """
         self._random = random.Random(seed)
-        self._cell, self._lost = cell, lost
+        self._cell, self._failing = cell, failing
         self._replicas = replicas
         self.active = [0] * replicas
         self._by_load: list[list[dict[int, None]]] = [
@@ -194,11 +194,11 @@ class Simulation:
     def run(self) -> None:
         """Runs it to its end."""
         sessions, rate = len(self._home), LOAD * self._replicas
-        now_s, lost = 0.0, False
+        now_s, failed = 0.0, False
         while now_s < END_S:
             now_s += self._random.expovariate(rate)
-            if not lost and now_s > LOST_AT_S:
-                lost = True
+            if not failed and now_s > LOST_AT_S:
+                failed = True
                 self._lose(now_s)
             while self._ends and self._ends[0][0] <= now_s:
                 self._end(heapq.heappop(self._ends)[1])
@@ -249,7 +249,7 @@ class Simulation:
 
     def _lose(self, now_s: float) -> None:
         """Loses every so manyth replica; their streams continue elsewhere."""
-        dead = range(round(self._lost * self._replicas))
+        dead = range(round(self._failing * self._replicas))
         step = max(1, self._replicas // max(1, len(dead)))  # each cell loses its share
         cut: list[tuple[int, float]] = []
         for replica in (each * step for each in dead):
@@ -282,31 +282,31 @@ def phase(windows: Sequence[Window]) -> str:
 def recovered_s(windows: Sequence[Window]) -> float | None:
     """Returns the time after the loss from which the p99 is at most twice that before it for five seconds."""
     p99 = [percentile(window.first_token_s, 0.99) for window in windows[: round(END_S)]]
-    lost = round(LOST_AT_S)
-    limit = 2 * statistics.median(p99[lost - 30 : lost])
-    good = (second for second in range(lost, len(p99) - 4) if max(p99[second : second + 5]) <= limit)
-    return next((float(second - lost) for second in good), None)
+    at = round(LOST_AT_S)
+    limit = 2 * statistics.median(p99[at - 30 : at])
+    good = (second for second in range(at, len(p99) - 4) if max(p99[second : second + 5]) <= limit)
+    return next((float(second - at) for second in good), None)
 
 
-def report(replicas: int, cell: int, lost: float, seed: int) -> Iterator[str]:
+def report(replicas: int, cell: int, failing: float, seed: int) -> Iterator[str]:
     """Yields the lines about one simulation.
 
     Args:
         replicas: number of replicas.
         cell: replicas of one cell.
-        lost: share that is lost.
+        failing: share that is lost.
         seed: of the random numbers.
     """
-    simulation = Simulation(replicas, cell, lost, seed)
+    simulation = Simulation(replicas, cell, failing, seed)
     simulation.run()
     at, windows = round(LOST_AT_S), simulation.windows
-    yield f"{replicas:,} replicas in cells of {cell:,}, {lost:.0%} lost, {simulation.continued:,} streams continued"
+    yield f"{replicas:,} replicas in cells of {cell:,}, {failing:.0%} lost, {simulation.continued:,} streams continued"
     yield f"  before: {phase(windows[at - 30 : at])}"
     yield f"  5 s after: {phase(windows[at : at + 5])}"
     yield f"  30 s after: {phase(windows[at + 25 : at + 35])}"
     back = recovered_s(windows)
     yield f"  p99 at most twice that before: {'not within a minute' if back is None else f'after {back:.0f} s'}"
-    alive_mean = statistics.fmean(simulation.active) / (1 - lost)
+    alive_mean = statistics.fmean(simulation.active) / (1 - failing)
     yield f"  busiest replica after the loss: {simulation.busiest} requests, mean {alive_mean:.1f}"
 
 
@@ -315,7 +315,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m bench.scale_simulation", description=__doc__.partition("\n")[0])
     parser.add_argument("--replicas", type=int, default=10_000)
     parser.add_argument("--cell", type=int, default=8, help="replicas that a conversation may use")
-    parser.add_argument("--lost", type=float, default=0.05, help="share of the replicas that are lost")
+    parser.add_argument("--failing", type=float, default=0.05, help="share of the replicas that are lost")
     parser.add_argument("--seed", type=int, default=1)
     args = parser.parse_args()
     sizes = [args.replicas // 100, args.replicas // 10, args.replicas]
@@ -324,13 +324,13 @@ def main() -> int:
     for name in columns[0]:
         print(f"| {name} | " + " | ".join(column[name] for column in columns) + " |")
     print("choice of a replica: " + ", ".join(f"{choice_us(size):,.0f} µs among {size:,}" for size in (10, *sizes)))
-    for cell, lost in (
-        (args.replicas, args.lost),
-        (100, args.lost),
-        (args.cell, args.lost),
-        (args.cell, 4 * args.lost),
+    for cell, failing in (
+        (args.replicas, args.failing),
+        (100, args.failing),
+        (args.cell, args.failing),
+        (args.cell, 4 * args.failing),
     ):
-        print("\n".join(report(args.replicas, cell, lost, args.seed)))
+        print("\n".join(report(args.replicas, cell, failing, args.seed)))
     return 0
 
 

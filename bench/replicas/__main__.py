@@ -23,14 +23,14 @@ import signal
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 sys.path.insert(0, str(Path(__file__).parent.parent.parent / "tests"))
 
 from bench.replicas.programs import Deployment, deployment
-from bench.replicas.streams import Clients, Results
+from bench.replicas.streams import Clients, Stream, StreamOutcomes
 from bench.replicas.traffic import measure_traffic
 
 DOWN_S: Final = 1.0
@@ -58,6 +58,13 @@ async def _until_busy(found: Deployment, clients: Clients, streams: int) -> None
             await asyncio.sleep(0.02)
 
 
+async def _until_ended(clients: Clients, streams: Sequence[Stream]) -> None:
+    """Waits for the end of these streams, so that each belongs to one kill."""
+    async with asyncio.timeout(_WAIT_S):
+        while any(each is running for each in streams for running in clients.running):
+            await asyncio.sleep(0.05)
+
+
 async def kill_in_turn(found: Deployment, clients: Clients, rounds: int, streams: int) -> None:
     """Kills each process once in each round.
 
@@ -71,12 +78,14 @@ async def kill_in_turn(found: Deployment, clients: Clients, rounds: int, streams
         for victim in found.programs:
             await _until_busy(found, clients, streams)
             clients.on_kill("llama" if victim in found.llamas else "gateway", victim.name, victim.port)
+            cut = clients.cut_by(victim.name if victim in found.llamas else victim.port)
             await victim.kill()
             await asyncio.sleep(DOWN_S)
             began_s = time.monotonic()
             await victim.start()
-            line = f"round {number + 1}: {victim.name} killed, back in {time.monotonic() - began_s:.1f} s"
-            print(line, file=sys.stderr, flush=True)
+            line = f"round {number + 1}: {victim.name} killed under {len(cut)} streams"
+            print(f"{line}, back in {time.monotonic() - began_s:.1f} s", file=sys.stderr, flush=True)
+            await _until_ended(clients, cut)
 
 
 async def stop_stores(found: Deployment, clients: Clients, streams: int) -> None:
@@ -103,19 +112,21 @@ async def stop_stores(found: Deployment, clients: Clients, streams: int) -> None
             print(f"{line}; {chains}", file=sys.stderr, flush=True)
 
 
-def violations(results: Results, clients: Clients) -> Iterator[str]:
+def violations(results: StreamOutcomes, clients: Clients) -> Iterator[str]:
     """Yields the violated requirements."""
     counts = results.counts
-    if lost := sum(count for (_, outcome), count in counts.items() if outcome == "lost"):
-        yield f"{lost} requests were lost before the first byte"
+    if refused := sum(count for (_, outcome), count in counts.items() if outcome == "lost"):
+        yield f"{refused} requests were lost before the first byte"
     if silent := sum(count for (_, outcome), count in counts.items() if outcome == "silent"):
         yield f"{silent} streams ended silently"
     cut = {outcome: count for (killed, outcome), count in counts.items() if killed == "llama"}
     if cut and cut.get("whole", 0) < CONTINUED * sum(cut.values()):
-        whole = cut.get("whole", 0)
-        yield f"of {sum(cut.values())} streams of a killed llama-server, {whole} went on with the same text"
-    kept = ("whole", "different")  # near ties of two tokens
-    if other := {outcome: count for (killed, outcome), count in counts.items() if not killed and outcome not in kept}:
+        same = cut.get("whole", 0)
+        yield f"of {sum(cut.values())} streams of a killed llama-server, {same} went on with the same text"
+    accepted = ("whole", "different")  # near ties of two tokens
+    if other := {
+        outcome: count for (killed, outcome), count in counts.items() if not killed and outcome not in accepted
+    }:
         yield f"streams of processes that were not killed: {other}"
     expected = ("continued", "first response: 503 with retry-after", "continuation: 503 with retry-after")
     if failed := {what: count for what, count in clients.chains.items() if what not in expected}:

@@ -118,7 +118,7 @@ class Program:
 
 @dataclass
 class Deployment:
-    """All processes."""
+    """The processes, nginx excluded, and what clients need."""
 
     url: str
     """The address of nginx."""

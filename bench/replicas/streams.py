@@ -39,7 +39,7 @@ class Stream:
     """The port of the gateway, once the headers have arrived."""
     text: str = ""
     outcome: str = ""
-    """Empty while it runs; see `Results`."""
+    """Empty while it runs; see `StreamOutcomes`."""
     detail: str = ""
     began_s: float = field(default_factory=time.monotonic)
     killed: str = ""
@@ -47,7 +47,7 @@ class Stream:
 
 
 @dataclass
-class Results:
+class StreamOutcomes:
     """How many streams ended in which way: `whole`, `different` text, `lost`, `error`, `broken`, `silent`."""
 
     counts: Counter[tuple[str, str]] = field(default_factory=Counter)
@@ -74,7 +74,7 @@ class Clients:
         )
         self._prompts: Iterator[str] = itertools.cycle(PROMPTS)
         self.references: dict[str, str] = {}
-        self.results, self.chains = Results(), Counter[str]()
+        self.results, self.chains = StreamOutcomes(), Counter[str]()
         self.chain_errors: Counter[str] = Counter()
         self.running: list[Stream] = []
         self._kills: list[tuple[float, str, str | int]] = []
@@ -121,6 +121,10 @@ class Clients:
             port: its port.
         """
         self._kills.append((time.monotonic(), kind, name if kind == "llama" else port))
+
+    def cut_by(self, victim: str | int) -> list[Stream]:
+        """Returns the running streams that have text of this upstream server, or by the gateway at this port."""
+        return [each for each in self.running if each.text and victim in (each.upstream, each.gateway)]
 
     def _killed(self, stream: Stream) -> str:
         """Returns which of its processes was killed before a stream ended."""
@@ -190,15 +194,15 @@ class Clients:
             if second is None:
                 continue
             read, before = second["usage"]["input_tokens"], first["usage"]
-            whole = read > before["input_tokens"] + before["output_tokens"]
-            self.chains["continued" if whole else "continued without the conversation"] += 1
+            has_all = read > before["input_tokens"] + before["output_tokens"]
+            self.chains["continued" if has_all else "continued without the conversation"] += 1
 
     async def _respond(self, body: Mapping[str, Any], what: str) -> dict[str, Any] | None:
         """Sends a request until its response is not a 503 with retry-after, and returns its body, None at an error."""
-        whole = {"model": "smollm2", "temperature": 0, "max_output_tokens": 24, **body}
+        sent = {"model": "smollm2", "temperature": 0, "max_output_tokens": 24, **body}
         while True:
             try:
-                response = await self._http.post(RESPONSES, json=whole)
+                response = await self._http.post(RESPONSES, json=sent)
             except httpx2.HTTPError as error:
                 self._note(f"{what}: {type(error).__name__}", repr(error))
                 return None
