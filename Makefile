@@ -28,6 +28,12 @@ $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
 	@touch $@
 
+# 240 MB, which only the tests of `make test-all` need.
+$(VENV)/ray.done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing Ray"
+	@$(BIN)/python -m pip install --quiet --editable ".[ray]"
+	@touch $@
+
 $(VENV)/dist.done: pyproject.toml | $(BIN)/python
 	@echo "== installing what builds a release"
 	@$(BIN)/python -m pip install --quiet --group dist
@@ -84,7 +90,7 @@ test: $(VENV)/dev.done weights ## run the tests without real agents, clients and
 	@echo "== tests with two gateway processes"
 	@$(PYTEST) --workers 2 --ignore tests/e2e $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
+test-all: $(VENV)/dev.done $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"

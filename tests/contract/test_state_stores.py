@@ -251,3 +251,29 @@ def test_first_position_of_an_empty_log_is_its_beginning(store: StateStore) -> N
     assert store.read_log("news", position) == (position, [])
     store.append("news", b"1")
     assert store.read_log("news", position).values == [b"1"]
+
+
+def test_readers_see_each_entry_once_and_in_the_same_order_while_others_write(store: StateStore) -> None:
+    start = store.read_log("news").position
+    count = 120
+
+    def write(writer: int) -> None:
+        for number in range(count // 4):
+            store.append("news", b"%d:%d" % (writer, number))
+
+    def read(_: int) -> list[bytes]:
+        position, found = start, []
+        while len(found) < count:
+            position, values = store.read_log("news", position)
+            found += values
+        return found
+
+    with ThreadPoolExecutor(6) as threads:
+        readers = [threads.submit(read, number) for number in range(2)]
+        list(threads.map(write, range(4)))
+        first, second = (reader.result() for reader in readers)
+    assert first == second
+    assert len(set(first)) == count
+    for writer in range(4):
+        own = [entry for entry in first if entry.startswith(b"%d:" % writer)]
+        assert own == [b"%d:%d" % (writer, number) for number in range(count // 4)]

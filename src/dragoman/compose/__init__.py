@@ -9,7 +9,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -23,6 +23,7 @@ from dragoman.closing import close_all
 from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
+from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
@@ -71,6 +72,7 @@ def build_gateway(
     report: Report = no_report,
     get_weights: GetWeights = get_weights,
     shared_dir: Path | None = None,
+    remote: Sequence[Backend] | None = None,
 ) -> Gateway:
     """Returns the gateway that these settings describe. Call it in the process that serves: it opens files.
 
@@ -81,13 +83,16 @@ def build_gateway(
         get_weights: returns the weights of the embedded model.
         shared_dir: the private folder of several gateway processes, whose models run in another process, which listens
             at `MODELS_SOCKET` in it; None: this is the only gateway process.
+        remote: the backends of other machines, in place of those that run programs on this one; None: there are none.
 
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
     stored = config.response_store
     seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
-    if shared_dir is None:
+    if remote is not None:
+        backends = [*upstream_backends(config, probe=True), *plugin_backends(config), *remote]
+    elif shared_dir is None:
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
@@ -96,7 +101,9 @@ def build_gateway(
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
-    return new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+    gateway = new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+    share_prefixes(gateway, config, shared_dir)
+    return gateway
 
 
 def routes(config: settings.Config) -> Routes | None:

@@ -124,6 +124,7 @@ class Attempts:
         "failed",
         "format",
         "model",
+        "placement",
         "prompt_s",
         "queue_s",
         "repeats",
@@ -153,6 +154,8 @@ class Attempts:
         """How tools reach the model, as the backend names it, such as `native`; empty: not known."""
         self.format = ""
         """The format of the model's text that is parsed; empty: none."""
+        self.placement = ""
+        """Why this replica of the model was chosen (`affinity`); empty: there was no choice."""
         self.queue_s: float | None = None
         """Seconds in which the backend's queue, or the loading of its model, was waited for; None: not known."""
         self.prompt_s: float | None = None

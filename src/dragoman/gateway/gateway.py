@@ -28,6 +28,7 @@ from dragoman.gateway.compaction import Seal
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.routing.image_descriptions import ImageDescriber
+from dragoman.gateway.routing.replica_placer import PlacedExchange, ReplicaPlacer
 from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
 from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
@@ -77,6 +78,8 @@ class Gateway:
         self._backends = tuple(backends)
         self._router = Router(backends, model_aliases or {}, rules)
         self._describer = ImageDescriber() if rules is not None and rules.describe_images else None
+        self.placer = ReplicaPlacer() if rules is not None and rules.balances_by_prefix else None
+        """Places requests by their prompts; None: no rule does."""
         self.response_store = MemoryResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
@@ -278,18 +281,25 @@ class Gateway:
         """
         routes: list[ModelRoute] = []
         warnings: list[Notice] = []
+        placed = None if self.placer is None else PlacedExchange(self.placer, context)
 
         async def next_attempt(error: DragomanError | None) -> BackendAttempt:
             nonlocal request, routes
             if error is None:
                 routes = await self._router.routes_or_refresh(request, context.client)
+                if placed is not None and self._router.is_balanced_by_prefix(request, context.client):
+                    routes = await placed.order(request, routes)
                 if self._describer is not None and (vision := self._router.vision_routes(request, context.client)):
                     request, notices = await self._describer.describe(request, vision, context)
                     warnings.extend(notices)
                 context.attempts.replicas = routes
             else:  # raised before Start, so no event was sent
+                if placed is not None:
+                    placed.fail(error)
                 warnings.append(failover_notice(routes, error))
                 routes = routes[1:]
+                if placed is not None:
+                    placed.begin(routes[0])
             try:
                 job = await self._builder.prepare(
                     request, context, buffering, routes[0]
@@ -302,4 +312,5 @@ class Gateway:
             attempt = await off_loop(context.is_large, self._builder.attempt, *arguments)
             return attempt if len(routes) == 1 else msgspec.structs.replace(attempt, may_fail_over=True)
 
-        return stream_response(next_attempt)
+        events = stream_response(next_attempt)
+        return events if placed is None else placed.track(events)

@@ -4,7 +4,6 @@ psycopg has no time limit for a statement whose server does not respond; here on
 longer. A connection that the server has closed is noticed before it is used.
 """
 
-import threading
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -15,12 +14,13 @@ from psycopg import conninfo
 from psycopg.pq import TransactionStatus
 
 from dragoman.core.errors import ConfigError
+from dragoman.state.fair_places import FairPlaces, NoFreeConnectionError
 
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 2
 """How long to wait for a connection, and for the result of a statement."""
-_MAX_CONNECTIONS: Final = 8
+_MAX_CONNECTIONS: Final = 4
 """A statement takes a fraction of a millisecond, and a server has 100 connections for all replicas by default."""
 _OPTIONS: Final[dict[str, Any]] = {
     "application_name": "dragoman",
@@ -69,18 +69,23 @@ class Connections:
                 f"special characters of the password as %XX - at {setting}"
             ) from None
         self._idle: list[BoundedConnection] = []
-        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._outages = 0
+        self._places = FairPlaces(_MAX_CONNECTIONS)
 
     def run(self, operation: Callable[[BoundedConnection], T]) -> T:
         """Returns what `operation` returns for a connection, in which each statement is a transaction.
 
         Raises:
             psycopg.Error: The database cannot be used, or has refused the statement.
-            StatementTimeoutError: It does not respond, or all connections are in use.
+            StatementTimeoutError: It does not respond.
+            NoFreeConnectionError: All connections are in use.
         """
-        if not self._places.acquire(timeout=TIMEOUT_S):
-            raise StatementTimeoutError("all connections are in use")
+        outages = self._outages
+        if not self._places.take(TIMEOUT_S):
+            raise NoFreeConnectionError
         try:
+            if outages != self._outages:  # waiting for the server too would exceed the time limit
+                raise StatementTimeoutError("the server did not respond to the calls before")
             connection = self._open()
             try:
                 return operation(connection)
@@ -91,6 +96,11 @@ class Connections:
                     connection.close()
         finally:
             self._places.release()
+
+    def end_waiting(self) -> None:
+        """Closes idle connections, and ends the calls that wait for one: the server does not respond."""
+        self._outages += 1
+        self.close_idle()
 
     def close_idle(self) -> None:
         """Closes the connections that are not in use."""

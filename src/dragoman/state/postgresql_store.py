@@ -18,6 +18,7 @@ import psycopg
 
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.state.encoding import decoded, key_digest
+from dragoman.state.fair_places import NoFreeConnectionError
 from dragoman.state.outage import OutageBreaker
 from dragoman.state.postgresql_connections import BoundedConnection, Connections, StatementTimeoutError
 from dragoman.state.postgresql_tables import StateTablesError, migrate
@@ -94,8 +95,8 @@ class PostgresqlStateStore(StateStore):
             f"the database of {_SETTING}",
             (psycopg.OperationalError, psycopg.InterfaceError, OSError),
             (StatementTimeoutError,),
-            (psycopg.Error, StateTablesError),
-            on_outage=self._connections.close_idle,
+            (psycopg.Error, StateTablesError, NoFreeConnectionError),
+            on_outage=self._connections.end_waiting,
         )
         self._has_tables = False
         self._calls = 0

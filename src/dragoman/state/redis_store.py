@@ -52,13 +52,13 @@ class RedisStateStore(StateStore):
             ConfigError: The URL cannot be parsed.
         """
         from redis.exceptions import ConnectionError as LostError
-        from redis.exceptions import RedisError
+        from redis.exceptions import InvalidResponse, RedisError
         from redis.exceptions import TimeoutError as SlowError
 
         self._client = _client(url)
         self._breaker = OutageBreaker(
             "the server of state.url",
-            (LostError, OSError),
+            (LostError, InvalidResponse, OSError),
             (SlowError, TimeoutError),
             (RedisError,),
             on_outage=lambda: self._client.connection_pool.disconnect(inuse_connections=False),

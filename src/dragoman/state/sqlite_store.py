@@ -8,7 +8,6 @@ Source: https://sqlite.org/wal.html, https://sqlite.org/pragma.html (2026-11).
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Final, TypeVar
 from dragoman.core.errors import ConfigError
 from dragoman.sqlite_wal import use_wal
 from dragoman.state.encoding import decoded, key_bytes
+from dragoman.state.fair_places import FairPlaces, NoFreeConnectionError
 from dragoman.state.outage import OutageBreaker
 from dragoman.state.store import LOG_ENTRIES, LogPage, StateKind, StateStore
 
@@ -96,9 +96,11 @@ class SqliteStateStore(StateStore):
             ConfigError: The file cannot be used.
         """
         self._path, self._now_s, self._survives_power_loss = path, now_s, survives_power_loss
-        self._breaker = OutageBreaker(f"the state in {path.name}", (OSError,), (sqlite3.Error,))
+        self._breaker = OutageBreaker(
+            f"the state in {path.name}", (OSError,), (sqlite3.Error,), (NoFreeConnectionError,)
+        )
         self._connection: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
+        self._turns = FairPlaces(1)
         """Protects the connection, which the threads share."""
         try:
             self._connection = self._open()
@@ -154,7 +156,7 @@ class SqliteStateStore(StateStore):
 
     def close(self) -> None:
         """Closes the file."""
-        with self._lock:
+        with self._turn():
             self._disconnect()
 
     def _read(self, kind: StateKind[T], keys: Sequence[str]) -> list[bytes | None]:
@@ -233,19 +235,25 @@ class SqliteStateStore(StateStore):
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
         """Yields the connection in a transaction; one that writes excludes those of other processes."""
-        if not self._lock.acquire(timeout=_BUSY_TIMEOUT_S):
-            raise sqlite3.OperationalError("another thread uses the file for too long")
+        with self._turn():
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                with self._connection:
+                    yield self._connection
+            except (OSError, sqlite3.Error):
+                self._disconnect()  # the file may have been replaced or repaired
+                raise
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.take(_BUSY_TIMEOUT_S):
+            raise NoFreeConnectionError
         try:
-            if self._connection is None:
-                self._connection = self._open()
-            self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-            with self._connection:
-                yield self._connection
-        except (OSError, sqlite3.Error):
-            self._disconnect()  # the file may have been replaced or repaired
-            raise
+            yield
         finally:
-            self._lock.release()
+            self._turns.release()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

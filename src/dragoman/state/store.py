@@ -36,6 +36,7 @@ class StateKind(Generic[T]):
     ttl_s: float
     """A value goes so many seconds after it was written or, if `is_renewed`, last read."""
     is_renewed: bool = False
+    """Whether a read counts as use; a database ignores reads in the first sixteenth of the TTL."""
     is_durable: bool = False
     """Whether a user would notice the loss, so that the value belongs into a database."""
     max_entries: int = MAX_ENTRIES

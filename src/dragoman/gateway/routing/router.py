@@ -179,13 +179,12 @@ class Router:
 
     def _load(self, name: str) -> float:
         """Returns the number of requests that the preferred backend of a model has; infinite if it accepts none now."""
-        for backend, model in self._named(name):
-            health = backend.health()
-            limited = health.get("limited_s")
-            if isinstance(limited, Mapping) and model in limited:
-                return math.inf
-            return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
-        return math.inf
+        return next((requests_of(backend.health(), model) for backend, model in self._named(name)), math.inf)
+
+    def is_balanced_by_prefix(self, request: Request, client: ClientFacts) -> bool:
+        """Returns whether a rule treats the backends of this request as replicas of one model."""
+        decision = None if self._rules is None else self._rules.decide(request, client, self._load)
+        return decision is not None and decision.rule.balance == "prefix"
 
     def vision_routes(self, request: Request, client: ClientFacts) -> list[ModelRoute]:
         """Returns the backends that describe the images of this request for its model; empty: images stay."""
@@ -261,6 +260,19 @@ def _requested_names(request: Request) -> tuple[str, ...]:
 def backend_name(backend: Backend) -> str:
     """Returns the name of the backend in logs and warnings."""
     return backend.name or str(backend.health().get("backend", ""))
+
+
+def requests_of(health: Mapping[str, object], model: str) -> float:
+    """Returns the number of active and waiting requests of a backend; infinite if the model has reached a limit.
+
+    Args:
+        health: The health of the backend.
+        model: Its own name of the model.
+    """
+    limited = health.get("limited_s")
+    if isinstance(limited, Mapping) and model in limited:
+        return math.inf
+    return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
 
 
 def _as_alias(model: ServedModel, alias: str) -> ServedModel:
