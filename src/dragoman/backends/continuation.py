@@ -11,7 +11,7 @@ import logging
 import time
 from collections.abc import Sequence
 from contextlib import aclosing
-from typing import Final
+from typing import Final, TypeAlias
 
 import msgspec
 
@@ -29,6 +29,10 @@ PATIENCE_S: Final = 30.0
 FIRST_DELAY_S: Final = 0.25
 """Waiting time after no backend could continue the text; it doubles each time, up to `MAX_DELAY_S`."""
 MAX_DELAY_S: Final = 4.0
+
+
+_Opened: TypeAlias = tuple[Sequence[AnyEvent], EventStream]
+"""The first events of a response that continues a text, and the others."""
 
 
 def is_outage(error: DragomanError) -> bool:
@@ -100,7 +104,7 @@ class TextContinuation:
             async for batch in batches:
                 yield self._counted(batch, before)
 
-    async def _open(self, error: DragomanError) -> tuple[Sequence[AnyEvent], EventStream]:
+    async def _open(self, error: DragomanError) -> _Opened:
         """Returns the first events of a backend that continues the text, and the others.
 
         Raises:
@@ -111,24 +115,31 @@ class TextContinuation:
         able = sorted(attempts.replicas, key=lambda replica: _preference(replica, failed))
         ends_s, delay_s = time.monotonic() + PATIENCE_S, FIRST_DELAY_S
         attempts.fail(error)
-        while able:
-            for replica in tuple(able):
-                try:
-                    return await self._ask(*replica)
-                except DragomanError as refused:
-                    if not is_outage(refused):
-                        able.remove(replica)
-                        continue
-                    error = refused
-                    attempts.fail(error)
-            if time.monotonic() + delay_s > ends_s:
-                break
-            if able:
-                await asyncio.sleep(delay_s)
+        while True:
+            opened = await self._ask_each(able)
+            if not isinstance(opened, DragomanError | None):
+                return opened
+            error = opened or error
+            if not able or time.monotonic() + delay_s > ends_s:
+                raise _NoReplicaError(error)
+            await asyncio.sleep(delay_s)
             delay_s = min(2 * delay_s, MAX_DELAY_S)
-        raise _NoReplicaError(error)
 
-    async def _ask(self, backend: Backend, routed: Request) -> tuple[Sequence[AnyEvent], EventStream]:
+    async def _ask_each(self, able: list[tuple[Backend, Request]]) -> _Opened | DragomanError | None:
+        """Returns the first response that begins, or the last error of a server; removes backends that refuse."""
+        error = None
+        for replica in tuple(able):
+            try:
+                return await self._ask(*replica)
+            except DragomanError as raised:
+                self._context.attempts.fail(raised)
+                if is_outage(raised):
+                    error = raised
+                else:
+                    able.remove(replica)
+        return error
+
+    async def _ask(self, backend: Backend, routed: Request) -> _Opened:
         request = msgspec.structs.replace(self._request, model=routed.model, max_tokens=self._tokens_left())
         self._context.attempts.begin(backend.name, routed.model)
         batches = backend.continue_text(request, "".join(self._texts), self._context)

@@ -117,25 +117,26 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
 def _batches(attempt: BackendAttempt) -> EventStream:
     """Returns the events of the backend; where another can be asked, they begin with the first content."""
     batches = attempt.generate(attempt.request, attempt.context)
-    return _held_until_content(batches) if attempt.may_fail_over else batches
+    return _begin_with_content(batches) if attempt.may_fail_over else batches
 
 
-async def _held_until_content(batches: EventStream) -> EventStream:
+async def _begin_with_content(batches: EventStream) -> EventStream:
     """Yields the events; those before the first content come with it.
 
     Raises:
         DragomanError: The error of a Failure before the first content.
     """
-    held: list[AnyEvent] = []
+    buffered: list[AnyEvent] = []
     async with aclosing(batches):
         async for batch in batches:
-            held += batch
+            buffered += batch
             if not _PRECEDES_CONTENT.issuperset(map(type, batch)):
                 break
-        if held and isinstance(last := held[-1], Failure) and _PRECEDES_CONTENT.issuperset(map(type, held[:-1])):
-            raise last.error
-        if held:
-            yield held
+        if buffered:
+            *earlier, last = buffered
+            if isinstance(last, Failure) and _PRECEDES_CONTENT.issuperset(map(type, earlier)):
+                raise last.error
+            yield buffered
         async for batch in batches:
             yield batch
 

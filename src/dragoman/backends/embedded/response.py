@@ -3,13 +3,16 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
+from functools import partial
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from dragoman.backends.embedded.engine_output import Done, Progress, TokenText
+from dragoman.backends.continuation import continued_notice
+from dragoman.backends.embedded.continued_output import Continued, continued_output
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
@@ -146,12 +149,16 @@ class EmbeddedResponse:
         """Yields the events of one completion; `admitted` if it is not the first of the response."""
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
-        outputs = self._backend.engine.complete(body, admitted=admitted)
         attempts, began_s = self._context.attempts, time.perf_counter()
         is_queued, reading_s = True, 0.0
-        async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:
-            async for output in observed:
+        outputs = continued_output(self._run_engine, body, partial(self._body_after, body), admitted=admitted)
+        async with aclosing(outputs):
+            async for output in outputs:
                 match output:
+                    case Continued(error):
+                        attempts.fail(error)
+                        attempts.begin(attempts.upstream, attempts.model)
+                        yield [continued_notice("embedded", "embedded", error)]
                     case Progress(total, done):
                         if is_queued:  # the first report precedes the work
                             is_queued, reading_s = False, time.perf_counter()
@@ -179,6 +186,19 @@ class EmbeddedResponse:
                         )
         if events := self._flush():
             yield events
+
+    def _run_engine(self, body: Mapping[str, Any], admitted: bool) -> AsyncGenerator[Output, None]:
+        outputs = self._backend.engine.complete(body, admitted=admitted)
+        return self._context.wrap_model_output("completion", body, outputs)
+
+    def _body_after(self, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+        """Returns the request without a grammar, which describes a whole text, unless any text can follow this one."""
+        request, format = self._request, self._backend.format
+        is_free = request.tool_choice.mode == "auto" and not request.response_schema
+        may_begin_call = text.lstrip()[:1] in ("{", "[", "`") or any(marker in text for marker in format.markers)
+        if not text or (is_free and not may_begin_call):
+            return body
+        return {name: value for name, value in body.items() if name not in _GRAMMAR_FIELDS}
 
     def _report(self, total: int, done: int) -> None:
         if self._context.progress is not None:
