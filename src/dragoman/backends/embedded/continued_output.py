@@ -24,7 +24,7 @@ async def continued_output(
 ) -> AsyncGenerator[Output | Continued, None]:
     """Yields the output of a completion, with the text of a failed engine as the end of its next prompt.
 
-    The request is sent `MAX_CONTINUATIONS` times more at most, and only once more without new text: it may be what
+    The request is sent `MAX_CONTINUATIONS` times more at most, and only one time without new text: it may be what
     ends the engine.
 
     Args:
