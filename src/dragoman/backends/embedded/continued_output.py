@@ -39,16 +39,11 @@ async def continued_output(
     texts: list[str] = []
     sent, left = body, MAX_CONTINUATIONS
     while True:
-        before = len(texts)
-        has_begun = False
+        before, has_begun = len(texts), False
         try:
-            async with aclosing(complete(sent, admitted)) as outputs:
+            async with aclosing(_recorded(complete(sent, admitted), texts)) as outputs:
                 async for output in outputs:
                     has_begun = True
-                    if type(output) is TokenText:
-                        texts.append(output.text)
-                    elif type(output) is Done:
-                        output = output._replace(output_tokens=output.output_tokens + before)
                     yield output
             return
         except (BackendUnavailableError, UpstreamTimeoutError) as error:
@@ -63,6 +58,18 @@ async def continued_output(
             return
         admitted = True
         sent = {**unconstrained(text), "prompt": _prompt_with(body["prompt"], text), "n_predict": limit}
+
+
+async def _recorded(outputs: AsyncGenerator[Output, None], texts: list[str]) -> AsyncGenerator[Output, None]:
+    """Yields the output, with token counts of the whole text, and adds its pieces to the text."""
+    before = len(texts)
+    async with aclosing(outputs):
+        async for output in outputs:
+            if type(output) is TokenText:
+                texts.append(output.text)
+            elif type(output) is Done:
+                output = output._replace(output_tokens=output.output_tokens + before)
+            yield output
 
 
 def _prompt_with(prompt: str | list[str] | tuple[str, ...], text: str) -> Any:
