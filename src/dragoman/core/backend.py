@@ -204,6 +204,13 @@ class Attempts:
         self.count += 1
 
 
+class OpeningText(NamedTuple):
+    """What a model wrote of a response before its replica failed."""
+
+    text: str
+    tokens: int
+
+
 class ExchangeContext(msgspec.Struct, frozen=True):
     """Values that one exchange receives from outside: id, time, id generator and observer."""
 
@@ -228,6 +235,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Which backends were asked."""
     client: ClientFacts = ANONYMOUS
     """Who sent the request."""
+    opening: OpeningText | None = None
+    """Text that the model continues; its events come again, then those of the rest. Only for the embedded engine."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed and traced."""

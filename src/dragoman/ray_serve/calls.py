@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import logging
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from typing import Any, Final
 
 from ray.exceptions import RayError
@@ -12,8 +12,11 @@ from ray.serve.handle import DeploymentHandle
 
 from dragoman.affinity.prompt_blocks import prompt_blocks
 from dragoman.backends.shared import codec
+from dragoman.core.backend import OpeningText
 from dragoman.core.errors import BackendUnavailableError, QueueFullError
+from dragoman.core.events import Failure, Notice
 from dragoman.off_loop import off_loop
+from dragoman.ray_serve.repeated_events import DivergedError, ReceivedEvents, RepeatedEvents
 
 log = logging.getLogger("dragoman.ray_serve")
 
@@ -30,14 +33,18 @@ _FAILURES: Final = (RayError, RayServeException)
 class ReplicaCalls:
     """The replicas of one deployment, as `SharedBackend` calls them."""
 
-    def __init__(self, handle: DeploymentHandle, name: str, state: Mapping[str, Any], *, is_shared: bool) -> None:
+    def __init__(
+        self, handle: DeploymentHandle, name: str, state: Mapping[str, Any], *, is_shared: bool, is_continued: bool
+    ) -> None:
         """
         Args:
             handle: the deployment.
             name: its name, for errors.
             state: what is assumed of its backend until a replica has reported it.
             is_shared: whether its replicas load several models on request.
+            is_continued: whether a replica can continue the text of another one.
         """
+        self._is_continued = is_continued
         self._handle, self._name, self._state, self._is_shared = handle, name, dict(state), is_shared
         self.ended = f"the replica of {name} ended, or its node did"
         self.is_connected = True
@@ -67,20 +74,22 @@ class ReplicaCalls:
         self._state = state
 
     @contextlib.asynccontextmanager
-    async def call(self, *frame: object, large: bool = False) -> AsyncIterator["ReplicaFrames"]:
+    async def call(self, *frame: Any, large: bool = False) -> AsyncIterator["ReplicaFrames"]:
         """Sends a call; the end of the block cancels it.
 
         Args:
             frame: the method, the name of the backend, and the arguments.
             large: whether the frame is encoded in a thread.
         """
-        data = await off_loop(large, codec.encode, frame)
         request: Any = frame[2] if frame[0] == "generate" else None
+        if request is not None and self._is_continued and not frame[3]["observed"]:
+            frame = (*frame[:3], {**frame[3], "sends_text": True})
+        data = await off_loop(large, codec.encode, frame)
         blocks = await off_loop(large, prompt_blocks, request) if request is not None else None
         handle = self._handle.options(stream=True)
         if self._is_shared and request is not None:
             handle = handle.options(multiplexed_model_id=request.model)
-        frames = ReplicaFrames(handle, self._name, data[codec.LENGTH_BYTES :], blocks)
+        frames = ReplicaFrames(handle, self._name, frame, data[codec.LENGTH_BYTES :], blocks)
         try:
             yield frames
         finally:
@@ -114,14 +123,22 @@ class ReplicaCalls:
 class ReplicaFrames:
     """The frames of one call."""
 
-    def __init__(self, handle: DeploymentHandle, name: str, data: bytes, blocks: object) -> None:
-        self._handle, self._name, self._data, self._blocks = handle, name, data, blocks
+    def __init__(self, handle: DeploymentHandle, name: str, call: Sequence[Any], data: bytes, blocks: object) -> None:
+        self._handle, self._name, self._call, self._data, self._blocks = handle, name, call, data, blocks
         self._attempts = 0
-        self._has_events = self._is_observed = False
+        self._is_observed = False
+        self._received: ReceivedEvents | None = None
+        """What the client has; None: nothing yet."""
+        self._repeated: RepeatedEvents | None = None
+        sends_text = call[0] == "generate" and call[3].get("sends_text", False)
+        self._texts: list[str] | None = [] if sends_text else None
+        """What the model wrote; None: it cannot be continued."""
+        self._opening: OpeningText | None = None
+        """What the replica before wrote."""
         self._response = self._send()
 
     async def next_frame(self) -> Any:
-        """Returns the next frame; None if the replica has ended after the first event, or no replica answers.
+        """Returns the next frame; None if no replica can continue the response, or answer the call.
 
         Raises: QueueFullError: too many requests wait for a replica.
         """
@@ -134,17 +151,17 @@ class ReplicaFrames:
                 return None
             except _FAILURES as error:
                 log.warning("a replica of %s failed: %s", self._name, type(error).__name__)
-                if self._has_events or self._attempts >= MAX_ATTEMPTS:
+                if not self._may_ask_another():
                     return None
-                await asyncio.sleep(_RETRY_S * self._attempts)
-                self._response = self._send()
-                if self._is_observed:
-                    self._is_observed = False
-                    return ["output_left"]
-                continue
-            self._has_events = self._has_events or frame[0] == "events"
-            self._is_observed = self._is_observed or frame[0] == "output"
-            return frame
+                frame = await self._ask_another()
+            else:
+                if _is_outage(frame) and self._may_ask_another():
+                    log.warning("the model of a replica of %s failed", self._name)
+                    frame = await self._ask_another()
+                else:
+                    frame = self._take(frame)
+            if frame is not None:
+                return frame or None
 
     def acknowledge(self) -> None:
         """Does nothing: Ray buffers the frames of a response."""
@@ -156,3 +173,64 @@ class ReplicaFrames:
     def _send(self) -> Any:
         self._attempts += 1
         return self._handle.answer.remote(self._data, self._blocks)
+
+    def _may_ask_another(self) -> bool:
+        """Returns whether another replica can answer the call, or continue the response."""
+        return self._attempts < MAX_ATTEMPTS and (self._received is None or self._texts is not None)
+
+    async def _ask_another(self) -> Sequence[Any] | None:
+        """Sends the call to another replica; returns a frame for the client, or None."""
+        self._response.cancel()
+        await asyncio.sleep(_RETRY_S * self._attempts)
+        if self._texts:
+            before = 0 if self._opening is None else self._opening.tokens - 1  # which came as one piece
+            self._opening = OpeningText("".join(self._texts), len(self._texts) + before)
+        if self._opening is not None:
+            method, name, request, fields = self._call
+            data = codec.encode((method, name, request, {**fields, "opening": list(self._opening)}))
+            self._data = data[codec.LENGTH_BYTES :]
+        self._texts = None if self._texts is None else []
+        self._response = self._send()
+        if self._received is None:
+            was_observed, self._is_observed = self._is_observed, False
+            return ["output_left"] if was_observed else None
+        self._repeated = self._received.skipper()
+        message = f"a replica of {self._name} failed in the middle of its response; another one continues the text"
+        return ["events", [Notice("continued", message, detail=self._name)]]
+
+    def _take(self, frame: Sequence[Any]) -> Sequence[Any] | None:
+        """Returns the frame for the client; None: there is none; []: the response cannot be continued."""
+        kind = frame[0]
+        if kind == "text":
+            if frame[1] is None:
+                self._texts = None
+            elif self._texts is not None:
+                self._texts.append(frame[1])
+            return None
+        if kind == "output":
+            self._is_observed = True
+        if kind != "events":
+            return frame
+        events = frame[1]
+        if self._repeated is not None:
+            try:
+                events = self._repeated.new(events)
+            except DivergedError:
+                log.warning("the response of another replica of %s differs", self._name)
+                return []
+        if not events:
+            return None
+        self._received = self._received or ReceivedEvents()
+        self._received.add(events)
+        return [kind, events]
+
+
+def _is_outage(frame: Sequence[Any]) -> bool:
+    """Returns whether the model of a replica failed, so that another replica may do better."""
+    match frame:
+        case ["error", BackendUnavailableError()]:
+            return True
+        case ["events", [*_, Failure(BackendUnavailableError())]]:
+            return True
+        case _:
+            return False

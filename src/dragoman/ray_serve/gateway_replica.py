@@ -34,9 +34,9 @@ class RayBackend(SharedBackend):
             resolve = resolve_model
         else:
             resolve = _unknown
-        super().__init__(
-            ReplicaCalls(handle, plan.name, _assumed(plan), is_shared=plan.kind == "shared"), plan.name, resolve
-        )
+        is_shared, is_continued = plan.kind == "shared", plan.kind != "claude"
+        calls = ReplicaCalls(handle, plan.name, _assumed(plan), is_shared=is_shared, is_continued=is_continued)
+        super().__init__(calls, plan.name, resolve)
         self._provider = _PROVIDERS.get(plan.kind, "llama_cpp")
 
     def health(self) -> Mapping[str, object]:

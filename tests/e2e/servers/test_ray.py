@@ -54,6 +54,7 @@ async def test_node_is_lost_under_load(cluster: RayCluster, tmp_path: Path) -> N
         cluster.remove(nodes[0])
         await until(lambda load: load.complete >= before + 8, load)
     assert not load.refused
+    assert not load.cut
 
 
 def test_errors_name_what_is_missing(cluster: RayCluster, tmp_path: Path) -> None:

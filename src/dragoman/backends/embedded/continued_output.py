@@ -2,26 +2,21 @@
 
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
-from typing import Any, NamedTuple
+from typing import Any
 
 from dragoman.backends.continuation import MAX_CONTINUATIONS
 from dragoman.backends.embedded.engine_output import Done, Output, TokenText
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamTimeoutError
 
 
-class Continued(NamedTuple):
-    """The engine has failed; what follows continues the text."""
-
-    error: DragomanError
-
-
 async def continued_output(
     complete: Callable[[Mapping[str, Any], bool], AsyncGenerator[Output, None]],
     body: Mapping[str, Any],
     unconstrained: Callable[[str], Mapping[str, Any]],
+    on_failure: Callable[[DragomanError], None],
     *,
     admitted: bool,
-) -> AsyncGenerator[Output | Continued, None]:
+) -> AsyncGenerator[Output, None]:
     """Yields the output of a completion, with the text of a failed engine as the end of its next prompt.
 
     The request is sent `MAX_CONTINUATIONS` times more at most, and only one time without new text: it may be what
@@ -31,6 +26,7 @@ async def continued_output(
         complete: Starts a completion, given the body and whether it is admitted; see `LlamaProcess.complete`.
         body: The request.
         unconstrained: Returns the body for continuing a text, without a prompt.
+        on_failure: Called with each error after which the text is continued.
         admitted: Whether the completion belongs to a response that has begun.
 
     Raises:
@@ -51,7 +47,7 @@ async def continued_output(
                 raise
             failed = error
         left = left - 1 if len(texts) > before else min(left - 1, 0)
-        yield Continued(failed)
+        on_failure(failed)
         text, limit = "".join(texts), body["n_predict"] - len(texts)
         if limit <= 0:
             yield Done("length", len(texts), 0)

@@ -7,7 +7,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress
+from dragoman.core.backend import Backend, EventStream, ExchangeContext, ExchangeObserver, OpeningText, PromptProgress
 from dragoman.core.errors import DragomanError
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Request
@@ -34,6 +34,10 @@ class CallContext(msgspec.Struct, frozen=True):
     progress: bool = False
     """The progress of prompt evaluation is sent too."""
     unavailable_tools: tuple[str, ...] = ()
+    sends_text: bool = False
+    """The model's text is sent too, so that another process can continue it."""
+    opening: OpeningText | None = None
+    """See `ExchangeContext`."""
 
 
 class Link(Protocol):
@@ -81,17 +85,19 @@ async def _generate(
 ) -> None:
     values = msgspec.convert(fields, CallContext)
     reports = Reports(link)
+    observer: ExchangeObserver | None = TextReports(link) if values.sends_text else None
     context = ExchangeContext(
         values.id,
         values.created,
         reports.new_id if values.observed else random_id,
         values.disabled_repairs,
-        reports if values.observed else None,
+        reports if values.observed else observer,
         values.is_partial,
         reports.on_progress if values.progress else None,
         values.is_large,
         values.reasked,
         values.unavailable_tools,
+        opening=values.opening,
     )
     try:
         async with aclosing(backend.generate(request, context)) as batches:
@@ -154,6 +160,36 @@ class Reports:
             raise
         finally:
             self._link.send(*end)
+
+
+class TextReports:
+    """Sends the text of the model, before the events that it becomes.
+
+    ["text", text]   a token      ["text", None]   the model is re-asked: its text cannot be continued
+    """
+
+    def __init__(self, link: Link) -> None:
+        self._link, self._calls = link, 0
+
+    def on_backend_call(self, backend: Backend, request: Request) -> None:
+        """Does nothing: the client's process has called the backend."""
+
+    def wrap_events(self, events: EventStream) -> EventStream:
+        """Returns the events."""
+        return events
+
+    async def wrap_model_output(
+        self, target: str, sent: object, pieces: AsyncGenerator[T, None]
+    ) -> AsyncGenerator[T, None]:
+        """Yields the model's output, and sends the text of each piece first."""
+        self._calls += 1
+        if self._calls > 1:
+            self._link.send("text", None)
+        async with aclosing(pieces):
+            async for piece in pieces:
+                if isinstance(text := getattr(piece, "text", None), str):
+                    self._link.send("text", text)
+                yield piece
 
 
 def _attempt(context: ExchangeContext) -> tuple[object, ...]:

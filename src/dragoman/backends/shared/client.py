@@ -191,6 +191,7 @@ class SharedBackend(Backend):
             context.observer is not None,
             context.progress is not None,
             context.unavailable_tools,
+            opening=context.opening,
         )
         frame = ("generate", self._name, request, msgspec.to_builtins(fields))
         async with self._process.call(*frame, large=context.is_large) as connection, _Replayed(context) as observed:

@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from dragoman.backends.embedded.continued_output import Continued, continued_output
+from dragoman.backends.embedded.continued_output import continued_output
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
-from dragoman.core.errors import BackendUnavailableError, RequestError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, RequestError
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,6 +21,8 @@ class Engine:
     def __init__(self, *positions: int, error: Exception = ENDED) -> None:
         self._positions, self._error = list(positions), error
         self.sent: list[tuple[Mapping[str, Any], bool]] = []
+        self.failures: list[DragomanError] = []
+        """The errors after which the text was continued."""
 
     async def complete(self, body: Mapping[str, Any], admitted: bool) -> AsyncGenerator[Output, None]:
         self.sent.append((body, admitted))
@@ -34,20 +36,22 @@ class Engine:
         yield Done("stop", end - begin, 0)
 
 
-async def outputs(engine: Engine, limit: int = 99, prompt: Any = ">") -> list[Output | Continued]:
+async def outputs(engine: Engine, limit: int = 99, prompt: Any = ">") -> list[Output]:
     body = {"prompt": prompt, "n_predict": limit, "grammar": "g"}
-    running = continued_output(engine.complete, body, lambda text: {"n_predict": limit}, admitted=False)
+    running = continued_output(
+        engine.complete, body, lambda text: {"n_predict": limit}, engine.failures.append, admitted=False
+    )
     return [output async for output in running]
 
 
-def text(found: list[Output | Continued]) -> str:
+def text(found: list[Output]) -> str:
     return "".join(output.text for output in found if isinstance(output, TokenText))
 
 
 async def test_text_becomes_end_of_next_prompt() -> None:
     engine = Engine(3, 3)
     found = await outputs(engine)
-    assert (text(found), found[-1]) == (TEXT, Done("stop", 10, 0))
+    assert (text(found), found[-1], engine.failures) == (TEXT, Done("stop", 10, 0), [ENDED, ENDED])
     assert engine.sent == [
         ({"prompt": ">", "n_predict": 99, "grammar": "g"}, False),
         ({"prompt": ">abc", "n_predict": 96}, True),
