@@ -175,6 +175,21 @@ def test_least_recently_used_goes_first(store: StateStore) -> None:
     assert store.usage(RENEWED) == (3, 100)
 
 
+@pytest.mark.parametrize("stored", ["memory", "sqlite"], indirect=True)
+def test_value_can_count_as_used_before_others(store: StateStore) -> None:
+    for key in "abc":
+        store.put(RENEWED, key, key, 1)
+    store.put(RENEWED, "d", "d", 1, then_used=("a", "missing"))
+    assert store.get_many(RENEWED, ["d", "c", "a"]) == ["d", "c", "a"]
+    store.put(RENEWED, "new", "n", 1, then_used=("d", "c", "a"))
+    assert store.get_many(RENEWED, ["new", "d", "c", "a"]) == [None, "d", "c", "a"], "it is the first to go itself"
+
+
+def test_values_used_after_another_need_not_exist(store: StateStore) -> None:
+    store.put(RENEWED, "a", "1", 1, then_used=("missing",))
+    assert store.get_many(RENEWED, ["a", "missing"]) == ["1", None]
+
+
 def test_only_one_of_many_claims_a_key(store: StateStore) -> None:
     start = threading.Barrier(8)
 

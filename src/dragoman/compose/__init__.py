@@ -25,14 +25,14 @@ from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
+from dragoman.compose.responses import response_store
+from dragoman.compose.state import state_store
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
-from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
-from dragoman.gateway.storage.response_store import ResponseStore
+from dragoman.gateway.storage.shared_key import SharedKey
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
@@ -88,8 +88,7 @@ def build_gateway(
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
-    stored = config.response_store
-    seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
+    seal = _seal(config, shared_dir)
     if remote is not None:
         backends = [*upstream_backends(config, probe=True), *plugin_backends(config), *remote]
     elif shared_dir is None:
@@ -97,7 +96,7 @@ def build_gateway(
     else:
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
-    store = _response_store(stored, shared_dir)
+    store = response_store(config, shared_dir)
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
@@ -265,16 +264,15 @@ def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
 
 
-def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> ResponseStore:
-    limits = (config.max_responses, config.max_bytes, config.ttl_s)
-    if not config.path and shared_dir is None:
-        return MemoryResponseStore(*limits)
-    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
-
-    if config.path:
-        return SqliteResponseStore(Path(config.path).expanduser(), *limits)
-    assert shared_dir is not None
-    return SqliteResponseStore(shared_dir / "responses.sqlite", *limits, survives_power_loss=False)
+def _seal(config: settings.Config, shared_dir: Path | None) -> Seal:
+    """Returns what signs compacted conversations: with the same key in all replicas that share state."""
+    if config.response_store.seal_key:
+        return Seal(config.response_store.seal_key.encode())
+    key = seal_key(shared_dir)
+    if not (config.state.url or config.state.database_url):
+        return Seal(key)
+    shared = SharedKey(state_store(config.state, shared_dir), key or secrets.token_bytes(32))
+    return Seal(shared=shared.keys)
 
 
 def seal_key(shared_dir: Path | None = None) -> bytes | None:

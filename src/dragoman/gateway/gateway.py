@@ -29,7 +29,6 @@ from dragoman.gateway.routing.image_descriptions import ImageDescriber
 from dragoman.gateway.routing.replica_placer import PlacedExchange, ReplicaPlacer
 from dragoman.gateway.routing.route import Routes
 from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.token_counting import TokenCount, TokenCounter
 from dragoman.gateway.vendor_tools import client_run_tools
@@ -78,7 +77,7 @@ class Gateway:
         self._describer = ImageDescriber() if rules is not None and rules.describe_images else None
         self.placer = ReplicaPlacer() if rules is not None and rules.balances_by_prefix else None
         """Places requests by their prompts; None: no rule does."""
-        self.response_store = MemoryResponseStore() if response_store is None else response_store
+        self.response_store = ResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
         self.seal = seal or Seal()

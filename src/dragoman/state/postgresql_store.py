@@ -111,7 +111,7 @@ class PostgresqlStateStore(StateStore):
         values = {key: value for key, value, _ in rows}
         return [decoded(kind, values.get(digest)) for digest in digests]
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -119,6 +119,7 @@ class PostgresqlStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Not used.
         """
         self._fetch(_PUT, _row(kind, key, value, size_bytes))
 

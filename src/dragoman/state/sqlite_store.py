@@ -66,6 +66,7 @@ _TOUCH: Final = """
     UPDATE entries SET used_s = ?, used_order = (SELECT max(used_order) + 1 FROM entries WHERE kind = ?)
     WHERE number = ?
 """
+_TOUCH_KEY: Final = _TOUCH.replace("number = ?", "kind = ? AND key = ?")
 _INSERT: Final = """
     INSERT INTO entries (kind, key, size_bytes, used_s, used_order)
     SELECT ?1, ?2, ?3, ?4, coalesce(max(used_order), 0) + 1 FROM entries WHERE kind = ?1
@@ -114,7 +115,7 @@ class SqliteStateStore(StateStore):
         stored = self._breaker.run(lambda: self._read(kind, keys))
         return [decoded(kind, value) for value in stored]
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -122,9 +123,10 @@ class SqliteStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Keys of values that count as used after this one.
         """
         encoded = kind.encode(value)
-        self._breaker.run(lambda: self._put(kind, key_bytes(key), encoded, size_bytes))
+        self._breaker.run(lambda: self._put(kind, key_bytes(key), encoded, size_bytes, then_used))
 
     def put_if_absent(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> bool:
         """See `StateStore`.
@@ -170,9 +172,13 @@ class SqliteStateStore(StateStore):
                 found.append(row[1] if row else None)
             return found
 
-    def _put(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int) -> None:
+    def _put(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int, then_used: Sequence[str]) -> None:
         with self._transaction() as connection:
             self._insert(connection, kind, key, value, size_bytes)
+            now_s = self._now_s()
+            uses = ((now_s, kind.name, kind.name, key_bytes(each)) for each in then_used)
+            connection.executemany(_TOUCH_KEY, uses)
+            self._evict(connection, kind)
 
     def _put_if_absent(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int) -> bool:
         with self._transaction() as connection:
@@ -180,6 +186,7 @@ class SqliteStateStore(StateStore):
             if row is not None and decoded(kind, row[1]) is not None:
                 return False
             self._insert(connection, kind, key, value, size_bytes)
+            self._evict(connection, kind)
             return True
 
     def _insert(
@@ -188,7 +195,6 @@ class SqliteStateStore(StateStore):
         connection.execute("DELETE FROM entries WHERE kind = ? AND key = ?", (kind.name, key))
         number = connection.execute(_INSERT, (kind.name, key, size_bytes, self._now_s())).lastrowid
         connection.execute("INSERT INTO contents VALUES (?, ?)", (number, value))
-        self._evict(connection, kind)
 
     def _delete(self, kind: StateKind[T], key: bytes) -> bool:
         with self._transaction() as connection:
