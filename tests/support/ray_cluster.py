@@ -72,7 +72,7 @@ def running(**head: Any) -> Iterator[RayCluster]:
 def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs a command that connects to the cluster."""
     command = [sys.executable, "-m", "dragoman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def main() -> None:

@@ -176,7 +176,8 @@ class ReplicaFrames:
 
     def cancel(self) -> None:
         """Stops the model, unless the response is complete."""
-        self._response.cancel()
+        with contextlib.suppress(*_FAILURES):  # of a call that no replica has accepted
+            self._response.cancel()
 
     def _send(self) -> Any:
         self._attempts += 1
@@ -188,7 +189,7 @@ class ReplicaFrames:
 
     async def _ask_another(self) -> Sequence[Any] | None:
         """Sends the call to another replica; returns a frame for the client, or None."""
-        self._response.cancel()
+        self.cancel()
         await asyncio.sleep(_RETRY_S * self._attempts)
         if self._texts:
             before = 0 if self._opening is None else self._opening.tokens - 1  # which came as one piece
