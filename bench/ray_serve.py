@@ -52,16 +52,23 @@ resource = "head"
 SCALE_S = 120.0
 
 
-class Bench:
+class ClusterRun:
     """The cluster, and the settings of its application."""
 
     def __init__(self, cluster: RayCluster, folder: Path) -> None:
         self.cluster, self._path, self.port = cluster, folder / "config.toml", free_port()
         self.url = f"http://127.0.0.1:{self.port}"
-        self.lost = 0
+        self.failed_requests = 0
 
     def deploy(self, least: int, most: int, context_window: int = 2048, model: str = MODEL) -> float:
-        """Deploys, and returns the seconds that it took."""
+        """Deploys, and returns the seconds that it took.
+
+        Args:
+            least: minimum number of replicas.
+            most: maximum number of replicas.
+            context_window: context window of the model; another one changes the application.
+            model: the model.
+        """
         values = {"least": least, "most": most, "context_window": context_window, "model": model}
         self._path.write_text(SETTINGS.format(port=self.port, **values))
         began_s = time.monotonic()
@@ -81,7 +88,7 @@ class Bench:
 
     def report(self, what: str, load: Load) -> None:
         """Prints what became of the requests."""
-        self.lost += len(load.refused) + len(load.cut)
+        self.failed_requests += len(load.refused) + len(load.cut)
         print(
             f"{what}: {load.complete} complete, {len(load.refused)} refused, {len(load.cut)} cut, {load.continued} "
             f"continued; longest wait {load.longest_wait_s:.1f} s",
@@ -91,7 +98,7 @@ class Bench:
             print(f"  {error}", flush=True)
 
 
-async def scale(bench: Bench) -> None:
+async def scale(bench: ClusterRun) -> None:
     """One replica becomes two under load, and one again."""
     async with streaming(bench.url, MODEL, 6) as load:
         up_s = await bench.replicas(2)
@@ -102,7 +109,7 @@ async def scale(bench: Bench) -> None:
     bench.report(f"autoscaling 2 to 1 in {down_s:.0f} s, one client", load)
 
 
-async def update(bench: Bench) -> None:
+async def update(bench: ClusterRun) -> None:
     """The application is deployed again with another context window."""
     async with streaming(bench.url, MODEL, 4) as load:
         await until(lambda load: load.complete >= 2, load)
@@ -112,7 +119,7 @@ async def update(bench: Bench) -> None:
     bench.report(f"rolling update in {took_s:.0f} s", load)
 
 
-async def lose_node(bench: Bench, node: int) -> None:
+async def lose_node(bench: ClusterRun, node: int) -> None:
     """A node is killed while both of its requests run."""
     async with streaming(bench.url, MODEL, 4) as load:
         await until(lambda load: load.complete >= 2 and load.running == 4, load)
@@ -130,7 +137,7 @@ async def lose_node(bench: Bench, node: int) -> None:
 
 async def run(cluster: RayCluster, folder: Path, *, with_claude: bool) -> int:
     """Runs all parts, and returns the exit status."""
-    bench = Bench(cluster, folder)
+    bench = ClusterRun(cluster, folder)
     nodes = [cluster.add(num_cpus=1) for _ in range(2)]
     print(f"deployed in {bench.deploy(1, 2):.0f} s", flush=True)
     await scale(bench)
@@ -147,8 +154,8 @@ async def run(cluster: RayCluster, folder: Path, *, with_claude: bool) -> int:
         print(session.transcript().replace(str(work), "FOLDER"), flush=True)
         for failure in (failures := session.failures()):
             print(f"failed: {failure}")
-        bench.lost += len(failures)
-    return 1 if bench.lost else 0
+        bench.failed_requests += len(failures)
+    return 1 if bench.failed_requests else 0
 
 
 def main() -> int:
