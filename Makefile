@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
-.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart firstuse fuzz soak clean
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -147,7 +147,7 @@ dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, an
 
 # By the extras that they are for, as deploy/Dockerfile names them.
 lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the ranges, with hashes
-	@for extras in server server,embedded server,limits,postgresql; do \
+	@for extras in server server,embedded server,limits,state; do \
 	  $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra $$(echo $$extras | sed 's/,/ --extra /g') --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
 	done
@@ -189,6 +189,9 @@ claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a 
 
 warmstart: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code started twice: first token without and with a saved prefix: minutes
 	@$(BIN)/python -m bench.warm_start $(ARGS)
+
+ray: $(VENV)/ray.done test-clients weights-1.5b ## a Ray cluster on loopback: scaling, update, a killed node, the real Claude Code: minutes
+	@$(BIN)/python -m bench.ray_serve --claude $(ARGS)
 
 firstuse: $(VENV)/dev.done test-clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
 	@$(BIN)/python -m bench.first_use $(ARGS)

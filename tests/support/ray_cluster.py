@@ -1,6 +1,7 @@
 """A Ray cluster on loopback: a head, and nodes that are only processes. Run as a program, so that no test imports Ray.
 
 add {"num_cpus": 1, "resources": {}}  → the node's number       remove NUMBER  → removed; the node's processes die
+    replicas NAME                         → the deployment's replicas by their state
 """
 
 import contextlib
@@ -40,6 +41,11 @@ class RayCluster:
         """Kills a node with all its processes."""
         assert self._lines.ask(f"remove {node}") == "removed"
 
+    def replicas(self, deployment: str) -> dict[str, int]:
+        """Returns the number of replicas in each state, such as `RUNNING`."""
+        states: dict[str, int] = json.loads(self._lines.ask(f"replicas {deployment}"))
+        return states
+
 
 @contextlib.contextmanager
 def running(**head: Any) -> Iterator[RayCluster]:
@@ -66,7 +72,7 @@ def running(**head: Any) -> Iterator[RayCluster]:
 def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs a command that connects to the cluster."""
     command = [sys.executable, "-m", "dragoman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, env={**os.environ, **ENVIRONMENT}, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=120)
 
 
 def main() -> None:
@@ -75,21 +81,30 @@ def main() -> None:
     from ray import serve
     from ray.cluster_utils import Cluster
 
+    answers = os.fdopen(os.dup(1), "w")
+    os.dup2(2, 1)  # Ray prints messages of its own
     folder = sys.argv[2]
     common = {"object_store_memory": _STORE_BYTES, "temp_dir": folder}
     head = {**common, "include_dashboard": False, "node_ip_address": "127.0.0.1", **json.loads(sys.argv[1])}
     cluster = Cluster(initialize_head=True, head_node_args=head)
     nodes: list[Any] = []
-    print(cluster.address, flush=True)
+    ray.init(address=cluster.address, namespace="serve", log_to_driver=False)
+    print(cluster.address, file=answers, flush=True)
     for line in sys.stdin:
         command, argument = line.split(maxsplit=1)
         if command == "add":
             nodes.append(cluster.add_node(**common, node_ip_address="127.0.0.1", **json.loads(argument)))
-            print(len(nodes) - 1, flush=True)
+            print(len(nodes) - 1, file=answers, flush=True)
+        elif command == "replicas":
+            deployed = serve.status().applications["dragoman"].deployments[argument.strip()]
+            print(
+                json.dumps({str(state): number for state, number in deployed.replica_states.items()}),
+                file=answers,
+                flush=True,
+            )
         else:
             cluster.remove_node(nodes[int(argument)], allow_graceful=False)
-            print("removed", flush=True)
-    ray.init(address=cluster.address, namespace="serve", log_to_driver=False)
+            print("removed", file=answers, flush=True)
     serve.shutdown()
     ray.shutdown()
     cluster.shutdown()

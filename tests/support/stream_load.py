@@ -29,6 +29,12 @@ class Load:
     """Longest time between two events, or before the first."""
     texts: dict[str, str] = field(default_factory=dict)
     """Complete texts by prompt."""
+    continued_prompts: list[str] = field(default_factory=list)
+    """Prompts whose responses have the warning `continued`."""
+
+    @property
+    def continued(self) -> int:
+        return len(self.continued_prompts)
 
 
 @asynccontextmanager
@@ -48,7 +54,7 @@ async def streaming(url: str, model: str, clients: int, max_tokens: int = 60) ->
         while not stopped.is_set():
             count += 1
             prompt = f"Tell me story {number}.{count}"
-            await _stream(http, url, {"model": model, "max_tokens": max_tokens}, prompt, load)
+            await ask(http, url, {"model": model, "max_tokens": max_tokens}, prompt, load)
 
     async with http_client(timeout=TIMEOUT_S) as http, asyncio.TaskGroup() as group:
         for number in range(clients):
@@ -59,7 +65,16 @@ async def streaming(url: str, model: str, clients: int, max_tokens: int = 60) ->
             stopped.set()
 
 
-async def _stream(http: httpx2.AsyncClient, url: str, fields: dict[str, object], prompt: str, load: Load) -> None:
+async def ask(http: httpx2.AsyncClient, url: str, fields: dict[str, object], prompt: str, load: Load) -> None:
+    """Streams one response.
+
+    Args:
+        http: The client.
+        url: The gateway.
+        fields: More fields of the request.
+        prompt: The prompt.
+        load: Receives what became of the request.
+    """
     body = {**fields, "stream": True, "temperature": 0, "messages": [{"role": "user", "content": prompt}]}
     texts: list[str] = []
     error, is_done, has_begun, last_s = "", False, False, time.monotonic()
@@ -68,6 +83,8 @@ async def _stream(http: httpx2.AsyncClient, url: str, fields: dict[str, object],
             if response.status_code != 200:
                 error = (await response.aread()).decode()
             async for line in response.aiter_lines():
+                if line.startswith(": dragoman-warnings") and "continued" in line:
+                    load.continued_prompts.append(prompt)
                 if not line.startswith("data: "):
                     continue
                 load.longest_wait_s = max(load.longest_wait_s, time.monotonic() - last_s)

@@ -1,10 +1,12 @@
 """`dragoman deploy`: runs the gateway and its models on a cluster."""
 
 import argparse
+import os
 from pathlib import Path
 
 from dragoman.cli._common import print_status, require_extras
 from dragoman.core.errors import ConfigError
+from dragoman.host_names import LOOPBACK, host_name
 
 _EXAMPLES = """
     examples:
@@ -55,6 +57,7 @@ def run(args: argparse.Namespace) -> int:
     if args.remove:
         if args.config or args.dry_run:
             raise ConfigError("--remove needs neither a settings file nor --dry-run")
+        _prepare(args.address)
         from dragoman.ray_serve.deploy import remove
 
         remove(args.address)
@@ -75,7 +78,16 @@ def run(args: argparse.Namespace) -> int:
         described = planning.serve_config(config, plans, str(path.resolve()) if path else "")
         print(yaml.safe_dump(described, sort_keys=False), end="")
         return 0
+    _prepare(args.address)
     from dragoman.ray_serve.deploy import deploy
 
     print_status(f"ready: {deploy(config, plans, args.address, print_status)}")
     return 0
+
+
+def _prepare(address: str) -> None:
+    """Sets variables that Ray reads when it is imported."""
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    if host_name(address or os.environ.get("RAY_ADDRESS", "")) in LOOPBACK:
+        # Ray replaces a loopback address by that of the network, where a cluster on loopback does not listen.
+        os.environ.setdefault("RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER", "0")

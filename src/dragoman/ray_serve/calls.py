@@ -34,7 +34,14 @@ class ReplicaCalls:
     """The replicas of one deployment, as `SharedBackend` calls them."""
 
     def __init__(
-        self, handle: DeploymentHandle, name: str, state: Mapping[str, Any], *, is_shared: bool, is_continued: bool
+        self,
+        handle: DeploymentHandle,
+        name: str,
+        state: Mapping[str, Any],
+        *,
+        is_shared: bool = False,
+        is_continued: bool = False,
+        is_polled: bool = True,
     ) -> None:
         """
         Args:
@@ -43,8 +50,9 @@ class ReplicaCalls:
             state: what is assumed of its backend until a replica has reported it.
             is_shared: whether its replicas load several models on request.
             is_continued: whether a replica can continue the text of another one.
+            is_polled: whether replicas are asked for their state again and again, which keeps one of them running.
         """
-        self._is_continued = is_continued
+        self._is_continued, self._is_polled = is_continued, is_polled
         self._handle, self._name, self._state, self._is_shared = handle, name, dict(state), is_shared
         self.ended = f"the replica of {name} ended, or its node did"
         self.is_connected = True
@@ -96,14 +104,14 @@ class ReplicaCalls:
             frames.cancel()
 
     def call_blocking(self, *frame: object) -> Any:
-        """Captures and replays of a gateway on Ray do without what only the replica knows.
+        """Replicas cannot be called while the event loop waits.
 
         Raises: BackendUnavailableError: always.
         """
         raise BackendUnavailableError(f"{frame[0]} is not available for {self._name} on Ray")
 
     async def _watch(self) -> None:
-        while True:
+        while self._is_polled or not self._known.is_set():
             try:
                 async with asyncio.timeout(STATE_TIMEOUT_S), self.call("state", self._name) as frames:
                     frame = await frames.next_frame()
@@ -168,7 +176,8 @@ class ReplicaFrames:
 
     def cancel(self) -> None:
         """Stops the model, unless the response is complete."""
-        self._response.cancel()
+        with contextlib.suppress(*_FAILURES):  # of a call that no replica has accepted
+            self._response.cancel()
 
     def _send(self) -> Any:
         self._attempts += 1
@@ -180,7 +189,7 @@ class ReplicaFrames:
 
     async def _ask_another(self) -> Sequence[Any] | None:
         """Sends the call to another replica; returns a frame for the client, or None."""
-        self._response.cancel()
+        self.cancel()
         await asyncio.sleep(_RETRY_S * self._attempts)
         if self._texts:
             before = 0 if self._opening is None else self._opening.tokens - 1  # which came as one piece

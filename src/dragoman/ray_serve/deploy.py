@@ -6,8 +6,6 @@ import socket
 from collections.abc import Callable, Sequence
 from typing import Final
 
-os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # read when ray is imported
-
 import ray
 from ray import serve
 

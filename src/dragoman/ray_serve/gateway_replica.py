@@ -11,6 +11,7 @@ from dragoman.backends.shared.client import SharedBackend
 from dragoman.compose.limits import usage_limits
 from dragoman.compose.records import record_writer
 from dragoman.core.backend import Backend, UpstreamFacts
+from dragoman.core.messages import Request
 from dragoman.ray_serve.calls import ReplicaCalls
 from dragoman.ray_serve.plan import DeploymentPlan, other_names
 from dragoman.server.app import App
@@ -35,13 +36,28 @@ class RayBackend(SharedBackend):
         else:
             resolve = _unknown
         is_shared, is_continued = plan.kind == "shared", plan.kind != "claude"
-        calls = ReplicaCalls(handle, plan.name, _assumed(plan), is_shared=is_shared, is_continued=is_continued)
+        keeps_one = plan.options["autoscaling_config"]["min_replicas"] > 0
+        calls = ReplicaCalls(
+            handle, plan.name, _assumed(plan), is_shared=is_shared, is_continued=is_continued, is_polled=keeps_one
+        )
         super().__init__(calls, plan.name, resolve)
         self._provider = _PROVIDERS.get(plan.kind, "llama_cpp")
 
     def health(self) -> Mapping[str, object]:
         """Returns the state that one replica reported last."""
         return {**super().health(), "backend": self.name}
+
+    def describe(self, model: str) -> Mapping[str, object]:
+        """Returns the deployment; what only its replicas know is not in captures."""
+        return {"backend": self.name, "model": model}
+
+    def request_as_shown(self, request: Request) -> Request:
+        """Returns the request; the model's earlier output is known to its replicas only."""
+        return request
+
+    def secret_values(self) -> Sequence[str]:
+        """Returns nothing: replicas of models have no keys."""
+        return ()
 
     def upstream_facts(self, model: str) -> UpstreamFacts:
         """Returns what spans tell about the server; see `Backend`."""

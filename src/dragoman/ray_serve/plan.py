@@ -13,6 +13,8 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 
 from dragoman import compose
+from dragoman.backends.claude_cli.config import ClaudeCliConfig
+from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.ray.config import CLAUDE, GATEWAY, PROXIES, SHARED, RayConfig, RayDeploymentConfig
 from dragoman.catalog import models as catalog
 from dragoman.compose.embedded_weights import embedded_model_name
@@ -149,7 +151,7 @@ def _settings(config: Config, *names: str) -> RayDeploymentConfig:
 def _model(config: Config, name: str) -> DeploymentPlan:
     embedded = msgspec.structs.replace(config.embedded, enabled=True, model=name, discover=False, folders=(), pinned=())
     served = embedded_model_name(embedded)
-    options = _options(_settings(config, name, served), config.embedded.max_concurrency, has_prefixes=True)
+    options = _options(_settings(config, name, served), config.embedded, has_prefixes=True)
     return DeploymentPlan(deployment_name(served), "model", options, Config(embedded=embedded), (served,))
 
 
@@ -157,7 +159,7 @@ def _shared(config: Config) -> DeploymentPlan:
     names = config.ray.shared_models
     own = [msgspec.structs.replace(config.embedded, enabled=True, model=name) for name in names]
     served = tuple(map(embedded_model_name, own))
-    options = _options(_settings(config, SHARED), config.embedded.max_concurrency, has_prefixes=True)
+    options = _options(_settings(config, SHARED), config.embedded, has_prefixes=True)
     return DeploymentPlan(
         SHARED, "shared", options, Config(embedded=own[0], ray=RayConfig(shared_models=names)), served
     )
@@ -166,7 +168,7 @@ def _shared(config: Config) -> DeploymentPlan:
 def _claude(config: Config) -> DeploymentPlan:
     settings = _settings(config, CLAUDE)
     settings = msgspec.structs.replace(settings, resource=settings.resource or CLAUDE_LOGIN)
-    options = _options(settings, config.claude_cli.max_concurrency)
+    options = _options(settings, config.claude_cli)
     return DeploymentPlan(CLAUDE, "claude", options, Config(claude_cli=config.claude_cli))
 
 
@@ -174,10 +176,12 @@ def _gateway(config: Config) -> DeploymentPlan:
     settings = _settings(config, GATEWAY)
     if GATEWAY not in config.ray_deployments or settings.target_requests == RayDeploymentConfig().target_requests:
         settings = msgspec.structs.replace(settings, target_requests=_GATEWAY_TARGET)
-    return DeploymentPlan(GATEWAY, "gateway", _options(settings, _GATEWAY_REQUESTS), config)
+    return DeploymentPlan(GATEWAY, "gateway", _options(settings, None), config)
 
 
-def _options(settings: RayDeploymentConfig, concurrency: int, *, has_prefixes: bool = False) -> dict[str, Any]:
+def _options(
+    settings: RayDeploymentConfig, limits: EmbeddedConfig | ClaudeCliConfig | None, *, has_prefixes: bool = False
+) -> dict[str, Any]:
     autoscaling: dict[str, Any] = {
         "min_replicas": settings.min_replicas,
         "max_replicas": settings.most_replicas,
@@ -197,11 +201,13 @@ def _options(settings: RayDeploymentConfig, concurrency: int, *, has_prefixes: b
     options: dict[str, Any] = {
         "autoscaling_config": autoscaling,
         "ray_actor_options": actor,
-        "max_ongoing_requests": concurrency + _MORE_CALLS,
+        "max_ongoing_requests": limits.max_concurrency + _MORE_CALLS if limits else _GATEWAY_REQUESTS,
         "graceful_shutdown_timeout_s": settings.drain_timeout_s,
         "graceful_shutdown_wait_loop_s": 1.0,
         "health_check_period_s": _HEALTH_PERIOD_S,
     }
+    if limits:
+        options["max_queued_requests"] = limits.max_queue * settings.most_replicas
     if has_prefixes:
         options["request_router_config"] = {"request_router_class": ROUTER}
     return options

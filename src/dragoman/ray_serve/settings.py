@@ -25,7 +25,8 @@ def load(path: Path | None) -> tuple[Config, dict[str, str]]:
         config, origin = settings.load(path, os.environ, {})
     except ConfigError as error:
         raise ConfigError(with_line(error.message, str(path), error_line(error, path))) from None
-    stored = config.response_store
-    if not stored.seal_key and (key := compose.seal_key()):  # all replicas need the same one
+    stored, state = config.response_store, config.state
+    has_shared_key = stored.seal_key or state.url or state.database_url
+    if not has_shared_key and (key := compose.seal_key()):  # all replicas need the same one
         stored = msgspec.structs.replace(stored, seal_key=key.hex())
     return msgspec.structs.replace(config, response_store=stored), origin

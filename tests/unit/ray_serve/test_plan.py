@@ -60,6 +60,7 @@ def test_options_of_deployment(planned: Plan) -> None:
     assert model.options["ray_actor_options"] == {"num_cpus": 2, "num_gpus": 0.5, "resources": {"fast": 1}}
     assert model.options["graceful_shutdown_timeout_s"] == 7
     assert model.options["max_ongoing_requests"] == 7
+    assert model.options["max_queued_requests"] == 64
     assert "request_router_class" in model.options["request_router_config"]
     assert "policy" not in gateway.options["autoscaling_config"]
 
