@@ -338,9 +338,8 @@ class HttpBackend(Backend):
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
-        attempts = context.attempts
-        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
-        attempts.format = plan.format.name if plan.format is not None else ""
+        context.attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        context.attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)
