@@ -31,22 +31,22 @@ class ReplicaBreaker(CircuitBreaker):
         name: str,
         state: BreakerState,
         news: ReplicaNews,
-        subject: str,
+        topic: str,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         name: The server's name.
         state: What this machine knows of it.
         news: The reports.
-        subject: The server, for the reports.
+        topic: The server, for the reports.
         now_s: Monotonic clock, in seconds.
         """
         super().__init__(name, now_s, state)
-        self._news, self._subject = news, subject
+        self._news, self._topic = news, topic
         self._reported_until_s: dict[str, float] = {}
         """When the cool-downs of other replicas end."""
         self._ignored_until_s = 0.0
-        news.listen(subject, self)
+        news.listen(topic, self)
 
     def end(self, trial: float | None, *, succeeded: bool, failed: bool) -> None:
         """See `CircuitBreaker`; a breaker that opens is reported.
@@ -58,7 +58,7 @@ class ReplicaBreaker(CircuitBreaker):
         """
         super().end(trial, succeeded=succeeded, failed=failed)
         if failed and self._state.failures >= FAILURE_THRESHOLD:
-            self._news.publish(self._subject, COOL_DOWN_S)
+            self._news.publish(self._topic, COOL_DOWN_S)
 
     def limit_failures(self, limit: int) -> None:
         """See `CircuitBreaker`; a breaker that closes is reported."""
@@ -66,7 +66,7 @@ class ReplicaBreaker(CircuitBreaker):
         super().limit_failures(limit)
         if was_open:
             self._ignored_until_s = self._now_s() + _IGNORED_S
-            self._news.publish(self._subject, 0.0)
+            self._news.publish(self._topic, 0.0)
 
     def apply(self, entry: NewsEntry) -> None:
         """Applies the report of another replica.
@@ -96,16 +96,16 @@ class ReplicaQuotaTimes(QuotaTimes):
     """The times of the models of one server, which are reported to other replicas."""
 
     def __init__(
-        self, times: QuotaTimes, news: ReplicaNews, subject: str, now_s: Callable[[], float] = time.monotonic
+        self, times: QuotaTimes, news: ReplicaNews, topic: str, now_s: Callable[[], float] = time.monotonic
     ) -> None:
         """Args:
         times: The times that this machine knows.
         news: The reports.
-        subject: The server, for the reports.
+        topic: The server, for the reports.
         now_s: Monotonic clock, in seconds.
         """
-        self._times, self._news, self._subject, self._now_s = times, news, subject, now_s
-        news.listen(subject, self)
+        self._times, self._news, self._topic, self._now_s = times, news, topic, now_s
+        news.listen(topic, self)
 
     def get(self, model: str) -> float:
         """Returns the time of this model; 0: it has not reached a limit."""
@@ -114,7 +114,7 @@ class ReplicaQuotaTimes(QuotaTimes):
     def set(self, model: str, until_s: float) -> None:
         """Sets the time of this model, and reports it."""
         self._times.set(model, until_s)
-        self._news.publish(self._subject, max(0.0, until_s - self._now_s()) if until_s else 0.0, model)
+        self._news.publish(self._topic, max(0.0, until_s - self._now_s()) if until_s else 0.0, model)
 
     def apply(self, entry: NewsEntry) -> None:
         """Applies the report of another replica."""

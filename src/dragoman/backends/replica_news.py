@@ -1,7 +1,7 @@
 """What replicas of a gateway report to each other about upstream servers, by a log of the state store.
 
-    news.listen(subject, listener)         listener.apply(entry) is called for each entry of another replica
-    news.publish(subject, left_s)          sent at once, in the background
+    news.listen(topic, listener)         listener.apply(entry) is called for each entry of another replica
+    news.publish(topic, left_s)          sent at once, in the background
 
 A thread sends entries and reads the log once a second, so no request waits for the store. An entry states a duration,
 because clocks of machines differ; it is at most as old as the time since the log was last read. While the store is
@@ -31,11 +31,11 @@ _MODEL_CHARS: Final = 200
 
 
 class NewsEntry(msgspec.Struct, frozen=True, omit_defaults=True, array_like=True):
-    """One report."""
+    """A report about an upstream server or one of its models."""
 
     sender: str
     """The replica, by a random name of its process."""
-    subject: str
+    topic: str
     """What it is about, such as the circuit breaker of a server; the same on all replicas with the same settings."""
     left_s: float
     """How long the server or model gets no requests; 0: it gets requests again."""
@@ -68,20 +68,20 @@ class ReplicaNews:
         self._wake, self._closing = threading.Event(), threading.Event()
         self._thread: threading.Thread | None = None
 
-    def listen(self, subject: str, listener: NewsListener) -> None:
-        """Calls `listener.apply` for reports of others about this subject, as long as the listener exists."""
-        self._listeners[subject] = listener
+    def listen(self, topic: str, listener: NewsListener) -> None:
+        """Calls `listener.apply` for reports of others about this topic, as long as the listener exists."""
+        self._listeners[topic] = listener
 
-    def publish(self, subject: str, left_s: float, model: str = "") -> None:
+    def publish(self, topic: str, left_s: float, model: str = "") -> None:
         """Reports to other replicas; does not wait.
 
         Args:
-            subject: What it is about.
+            topic: What it is about.
             left_s: How long it gets no requests; 0: it gets requests again.
             model: The model, if only that is meant.
         """
         if len(model) <= _MODEL_CHARS:
-            self._outgoing.append((self._now_s(), NewsEntry(self._id, subject, left_s, model)))
+            self._outgoing.append((self._now_s(), NewsEntry(self._id, topic, left_s, model)))
             self._wake.set()
 
     def start(self) -> None:
@@ -120,7 +120,7 @@ class ReplicaNews:
             entry = msgspec.msgpack.decode(value, type=NewsEntry)
         except msgspec.DecodeError:
             return  # of another version
-        listener = self._listeners.get(entry.subject)
+        listener = self._listeners.get(entry.topic)
         if listener is not None and entry.sender != self._id and entry.left_s >= 0:
             listener.apply(msgspec.structs.replace(entry, late_s=late_s))
 

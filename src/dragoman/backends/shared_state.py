@@ -36,28 +36,28 @@ class SharedState:
         shared_dir: The folder of all processes of the gateway; None: there is one.
         store: The store of several machines; None: there is one machine.
         """
-        self._dir, self._store = shared_dir, store
+        self._dir, self.store = shared_dir, store
 
     @property
     def is_shared(self) -> bool:
         """Whether there are other processes."""
-        return self._dir is not None or self._store is not None
+        return self._dir is not None or self.store is not None
 
     def breaker(self, name: str, settings: bytes = b"") -> CircuitBreaker:
         """Returns the circuit breaker of the server with this name and these settings."""
-        if self._store is None:
+        if self.store is None:
             return CircuitBreaker(name, state=self._breaker_state(name, settings))
         from dragoman.backends.replica_breaker import ReplicaBreaker
 
-        subject = f"breaker {_digest(name, settings)}"
-        return ReplicaBreaker(name, self._breaker_state(name, settings), self._news, subject)
+        topic = f"breaker {_digest(name, settings)}"
+        return ReplicaBreaker(name, self._breaker_state(name, settings), self._news, topic)
 
     def quota_times(self, name: str, settings: bytes = b"") -> QuotaTimes:
         """Returns the times until which models of the server with this name and these settings reached a limit."""
         times = QuotaTimes()
         if self._dir is not None:
             times = SharedQuotaTimes(self._dir / f"quota-{_file_name(name, settings)}")
-        if self._store is None:
+        if self.store is None:
             return times
         from dragoman.backends.replica_breaker import ReplicaQuotaTimes
 
@@ -83,6 +83,12 @@ class SharedState:
     @asynccontextmanager
     async def probe_lock(self, name: str) -> AsyncIterator[None]:
         """Waits until no other process is in a block with this name."""
+        if self.store is not None:
+            from dragoman.backends.probe import shared_results
+
+            async with shared_results.claim(self.store, name):
+                yield
+            return
         if self._dir is None:
             yield
             return
@@ -112,8 +118,8 @@ class SharedState:
     def _news(self) -> "ReplicaNews":
         from dragoman.backends.replica_news import ReplicaNews
 
-        assert self._store is not None
-        news = ReplicaNews(self._store)
+        assert self.store is not None
+        news = ReplicaNews(self.store)
         news.start()
         return news
 

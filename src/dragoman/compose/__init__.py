@@ -38,6 +38,7 @@ from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
 from dragoman.prices.price_book import PriceBook
+from dragoman.state.config import StateConfig
 from dragoman.tool_executors.registry import build_executors
 
 if TYPE_CHECKING:
@@ -90,12 +91,13 @@ def build_gateway(
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
     seal = _seal(config, shared_dir)
+    servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir, config.state))
     if remote is not None:
-        backends = [*upstream_backends(config, probe=True), *plugin_backends(config), *remote]
+        backends = [*servers, *plugin_backends(config), *remote]
     elif shared_dir is None:
-        backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
+        local = local_backends(config, embedded, report, get_weights)
+        backends = [*servers, *plugin_backends(config), *local.values()]
     else:
-        servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
     store = response_store(config, shared_dir)
     prices = price_book(config)
@@ -117,9 +119,14 @@ def routes(config: settings.Config) -> Routes | None:
 
 
 @functools.cache
-def shared_state(shared_dir: Path) -> SharedState:
-    """Returns what the gateway processes with this private folder share; a process has one such object."""
-    return SharedState(shared_dir)
+def shared_state(shared_dir: Path | None, state: StateConfig) -> SharedState | None:
+    """Returns what the processes of a gateway, or of all replicas, share; None: there is one process.
+
+    A process has one such object for the same arguments.
+    """
+    if state.url or state.database_url:
+        return SharedState(shared_dir, state_store(state, shared_dir))
+    return SharedState(shared_dir) if shared_dir is not None else None
 
 
 def vendor_tools(config: settings.Config, prices: PriceBook | None = None) -> VendorToolRunner:

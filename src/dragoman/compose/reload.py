@@ -43,7 +43,7 @@ def rebuild_gateway(
         if name in started and with_formats(server, new) == with_formats(before[name], old)
     }
     replies = next((each.reply_store for each in started.values() if isinstance(each, HttpBackend)), None)
-    shared = shared_state(shared_dir) if shared_dir else None
+    shared = shared_state(shared_dir, config.state)
     servers = upstream_backends(config, probe=True, shared=shared, reuse=same, replies=replies)
     prices = running.prices if _priced(config) == _priced(running_config) else price_book(config)
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)

@@ -20,11 +20,13 @@ from dragoman.backends.http.model_modes import ModelModes
 from dragoman.backends.probe.cache import store
 from dragoman.backends.probe.context import WEATHER
 from dragoman.backends.probe.report import Recommendation
+from dragoman.backends.probe.shared_results import CLAIMS, PROBES
 from dragoman.backends.shared_state import SharedState
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.events import AnyEvent, Finish, Notice, ToolCallStart
 from dragoman.core.identifiers import random_id
 from dragoman.core.messages import Message, Request, Text
+from dragoman.state.memory_store import MemoryStateStore
 from support.events import all_events
 from support.fake_upstream import Server, server
 from support.probe_upstream import CHAT, calls, leaks, leaks_mistral
@@ -360,6 +362,44 @@ async def test_processes_probe_a_model_once_and_see_each_others_results(tmp_path
         for backend in backends:
             await backend.close()
         assert len(probe_requests(far)) == needed
+
+
+async def test_machines_probe_a_model_once(tmp_path: Path) -> None:
+    """Backends with one store act as machines: the cache of files is deleted after each."""
+    machines = MemoryStateStore()
+    async with odd(answers_with(leaks_mistral)) as far:
+        needed = 0
+        for _ in range(2):
+            shared, config = SharedState(None, machines), HttpConfig(url=f"{far.url}/v1")
+            backend = HttpBackend("far", config, {}, may_probe=True, shared=shared)
+            await backend.start()
+            await generate_events(backend)
+            await eventually(lambda backend=backend: backend.modes.get("qwen2.5-7b").tool_mode == "parse")
+            await eventually(lambda: machines.usage(PROBES)[0] and not machines.usage(CLAIMS)[0])
+            await backend.close()
+            shared.close()
+            for file in (tmp_path / "probes").iterdir():
+                file.unlink()
+            needed = needed or len(probe_requests(far))
+        assert needed
+        assert len(probe_requests(far)) == needed
+        assert machines.usage(PROBES)[0] == 1
+        assert machines.usage(CLAIMS)[0] == 0
+
+
+async def test_replica_waits_for_the_claim_of_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("dragoman.backends.probe.shared_results._POLL_S", 0.0)
+    machines, inside = MemoryStateStore(), 0
+
+    async def probe() -> None:
+        nonlocal inside
+        async with SharedState(None, machines).probe_lock("far\nmodel"):
+            inside += 1
+            assert inside == 1
+            await asyncio.sleep(0)
+            inside -= 1
+
+    await asyncio.gather(*(probe() for _ in range(5)))
 
 
 async def test_result_of_another_process_is_used_within_a_second(tmp_path: Path) -> None:

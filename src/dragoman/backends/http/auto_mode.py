@@ -20,7 +20,7 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
-from dragoman.backends.probe import DECISIVE_CHECKS, open_context, run_checks
+from dragoman.backends.probe import DECISIVE_CHECKS, open_context, run_checks, shared_results
 from dragoman.backends.probe.cache import CachedProbe, load, store, version
 from dragoman.backends.probe.recommend import recommend_trusted
 from dragoman.backends.probe.report import Recommendation
@@ -30,6 +30,7 @@ from dragoman.catalog import servers
 from dragoman.catalog.servers import Provider
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, Finish, Notice
+from dragoman.state.store import StateStore
 
 log = logging.getLogger("dragoman.backends.http")
 
@@ -88,7 +89,11 @@ class AutoMode:
         """Applies the cached probe result of this model, if there is one. Call it before each request."""
         if not self._is_replaced(model) and model in self._cached:
             return
-        known, probe = self._cached.get(model), load(self._config, model)
+        self._adopt(model, load(self._config, model))
+
+    def _adopt(self, model: str, probe: CachedProbe | None) -> None:
+        """Applies a result that another process or an earlier one has found."""
+        known = self._cached.get(model)
         self._cached[model] = probe or known
         if probe is None or probe == known:
             return
@@ -138,9 +143,20 @@ class AutoMode:
             async with self._lock, self._shared.probe_lock(f"{self._name}\n{model}"):
                 self._looked_at_s.pop(model, None)
                 self.load_cached(model)  # what another process has found meanwhile
-                await self._probe(model)
+                if (store := self._shared.store) is None:
+                    await self._probe(model)
+                else:
+                    await self._probe_for_all(model, store)
         except DragomanError as error:
             log.warning("%s: %s could not be measured, and is asked as before: %s", self._name, model, error.message)
+
+    async def _probe_for_all(self, model: str, store: StateStore) -> None:
+        """Probes the model, unless another machine has; stores what is found for all."""
+        found = await shared_results.fetch(store, self._config, model)
+        self._adopt(model, found)
+        await self._probe(model)
+        if (result := self._cached.get(model)) is not None and result != found:
+            await shared_results.offer(store, self._config, model, result)
 
     async def _probe(self, model: str) -> None:
         context = await open_context(

@@ -44,8 +44,12 @@ def load(config: HttpConfig, model: str) -> CachedProbe | None:
         probe = msgspec.json.decode(_file(config, model).read_bytes(), type=CachedProbe)
     except (OSError, msgspec.DecodeError):
         return None
-    known = probe.rules == _RULES_VERSION and probe.choice.call_format in ("", *formats.names())
-    return probe if known else None
+    return probe if is_valid(probe) else None
+
+
+def is_valid(probe: CachedProbe) -> bool:
+    """Whether the result is of the rules and formats of this version."""
+    return probe.rules == _RULES_VERSION and probe.choice.call_format in ("", *formats.names())
 
 
 def version(config: HttpConfig, model: str) -> int:
@@ -89,7 +93,11 @@ def store(config: HttpConfig, model: str, provider: str, fingerprint: str, choic
     return probe
 
 
+def key(config: HttpConfig, model: str) -> str:
+    """Returns what identifies server and model; a base URL with and without `/v1` is the same server."""
+    text = "\n".join((config.url.rstrip("/").removesuffix("/v1"), config.api, model))
+    return hashlib.sha256(text.encode()).hexdigest()[:24]
+
+
 def _file(config: HttpConfig, model: str) -> Path:
-    """Returns the path of the file; a base URL with and without `/v1` is the same server."""
-    key = "\n".join((config.url.rstrip("/").removesuffix("/v1"), config.api, model))
-    return cache_dir() / "probes" / f"{hashlib.sha256(key.encode()).hexdigest()[:24]}.json"
+    return cache_dir() / "probes" / f"{key(config, model)}.json"
