@@ -7,7 +7,7 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
-.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart firstuse fuzz soak clean
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -26,6 +26,12 @@ $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
 	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev --group docs
 	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
+	@touch $@
+
+# 240 MB, which only the tests of `make test-all` need.
+$(VENV)/ray.done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing Ray"
+	@$(BIN)/python -m pip install --quiet --editable ".[ray]"
 	@touch $@
 
 $(VENV)/dist.done: pyproject.toml | $(BIN)/python
@@ -84,7 +90,7 @@ test: $(VENV)/dev.done weights ## run the tests without real agents, clients and
 	@echo "== tests with two gateway processes"
 	@$(PYTEST) --workers 2 --ignore tests/e2e $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
+test-all: $(VENV)/dev.done $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"
@@ -141,7 +147,7 @@ dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, an
 
 # By the extras that they are for, as deploy/Dockerfile names them.
 lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the ranges, with hashes
-	@for extras in server server,embedded; do \
+	@for extras in server server,embedded server,limits,state; do \
 	  $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra $$(echo $$extras | sed 's/,/ --extra /g') --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
 	done
@@ -183,6 +189,9 @@ claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a 
 
 warmstart: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code started twice: first token without and with a saved prefix: minutes
 	@$(BIN)/python -m bench.warm_start $(ARGS)
+
+ray: $(VENV)/ray.done test-clients weights-1.5b ## a Ray cluster on loopback: scaling, update, a killed node, the real Claude Code: minutes
+	@$(BIN)/python -m bench.ray_serve --claude $(ARGS)
 
 firstuse: $(VENV)/dev.done test-clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
 	@$(BIN)/python -m bench.first_use $(ARGS)

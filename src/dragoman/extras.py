@@ -31,6 +31,8 @@ PACKAGES: Final = {
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "parquet": ("arro3.core", "arro3.io"),
     "postgresql": ("psycopg",),
+    "ray": ("fastapi", "ray", "yaml"),
+    "state": ("psycopg", "redis"),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),
     "tools": ("httpx2", "mcp", "pypdf", "trafilatura"),

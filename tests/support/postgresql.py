@@ -10,9 +10,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import psutil
+
 from support.gateway import until
 
 _NOBODY = 65534
+_ENV = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
 
 
 def programs() -> Path | None:
@@ -25,9 +28,45 @@ def programs() -> Path | None:
 class Server:
     """The server, with its process."""
 
-    def __init__(self, folder: Path, process: "subprocess.Popen[bytes]") -> None:
-        self._folder, self.process = folder, process
+    process: "subprocess.Popen[bytes]"
+
+    def __init__(self, folder: Path, user: dict[str, Any]) -> None:
+        self._folder, self._user = folder, user
         self._databases = 0
+
+    def start(self) -> None:
+        """Returns when connections are accepted."""
+        found = programs()
+        assert found is not None
+        options = ["-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"]
+        serve: list[str | Path] = [found / "postgres", "-D", self._folder / "data", "-k", self._folder, "-F", *options]
+        path = self._folder / "log"
+        with open(path, "wb") as log:
+            self.process = subprocess.Popen(serve, cwd=self._folder, env=_ENV, stdout=log, stderr=log, **self._user)
+        until(lambda: "ready to accept connections" in path.read_text(), "PostgreSQL")
+
+    def stop(self) -> None:
+        self.process.send_signal(signal.SIGINT)  # does not wait for clients
+        self.process.wait()
+
+    def signal(self, number: signal.Signals) -> None:
+        """Sends a signal to all processes of the server, the first one first."""
+        for process in [self.process, *psutil.Process(self.process.pid).children(recursive=True)]:
+            with contextlib.suppress(ProcessLookupError, psutil.NoSuchProcess):
+                process.send_signal(number)
+
+    def freeze(self) -> None:
+        """The server accepts connections, but does nothing."""
+        self.signal(signal.SIGSTOP)
+
+    def unfreeze(self) -> None:
+        self.signal(signal.SIGCONT)
+
+    def kill(self) -> None:
+        children = psutil.Process(self.process.pid).children(recursive=True)
+        self.signal(signal.SIGKILL)
+        self.process.wait()
+        psutil.wait_procs(children, timeout=60)  # their memory keeps the next server from starting
 
     def new_database(self) -> str:
         """Creates a database, and returns its URL."""
@@ -36,7 +75,7 @@ class Server:
         self._databases += 1
         name = f"records{self._databases}"
         with psycopg.connect(host=str(self._folder), user="postgres", autocommit=True) as connection:
-            connection.execute(f"CREATE DATABASE {name}")  # type: ignore[call-overload]
+            connection.execute(f"CREATE DATABASE {name}")
         return f"postgresql://postgres@/{name}?host={self._folder}"
 
 
@@ -51,18 +90,24 @@ def running() -> Iterator[Server]:
     if user:
         os.chown(folder, _NOBODY, _NOBODY)
     try:
-        init = [found / "initdb", "-D", folder / "data", "-U", "postgres", "-A", "trust", "-E", "UTF8", "--no-sync"]
-        env = {"PATH": os.defpath, "LC_ALL": "C.UTF-8"}
-        subprocess.run(init, check=True, capture_output=True, cwd=folder, env=env, **user)
-        options = ["-c", "listen_addresses=", "-c", "shared_buffers=16MB", "-c", "autovacuum=off"]
-        serve = [found / "postgres", "-D", folder / "data", "-k", folder, "-F", *options]
-        with open(folder / "log", "wb") as log:
-            process = subprocess.Popen(serve, cwd=folder, env=env, stdout=log, stderr=log, **user)
+        init: list[str | Path] = [
+            found / "initdb",
+            "-D",
+            folder / "data",
+            "-U",
+            "postgres",
+            "-A",
+            "trust",
+            "-E",
+            "UTF8",
+            "--no-sync",
+        ]
+        subprocess.run(init, check=True, capture_output=True, cwd=folder, env=_ENV, **user)
+        server = Server(folder, user)
         try:
-            until(lambda: "ready to accept connections" in (folder / "log").read_text(), "PostgreSQL")
-            yield Server(folder, process)
+            server.start()
+            yield server
         finally:
-            process.send_signal(signal.SIGINT)  # does not wait for clients
-            process.wait()
+            server.stop()
     finally:
         shutil.rmtree(folder, ignore_errors=True)

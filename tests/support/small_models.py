@@ -1,4 +1,5 @@
-"""The tests' small model written again: with a pooling (no small trained model can be installed), or quantized anew."""
+"""The tests' small model written again: with a pooling (no small trained model can be installed), quantized anew,
+or with fewer layers."""
 
 from pathlib import Path
 
@@ -32,9 +33,22 @@ def write_quantized_model(path: Path, weights: Path) -> None:
     _write(writer)
 
 
-def _copy_fields(reader: gguf.GGUFReader, path: Path) -> gguf.GGUFWriter:
+def write_short_model(path: Path, weights: Path, layers: int) -> None:
+    """Writes the weights again, with the first layers only: its text is nonsense, its tokens are the same."""
+    reader = gguf.GGUFReader(weights)
+    writer = _copy_fields(reader, path, "llama.block_count")
+    writer.add_block_count(layers)
+    for tensor in reader.tensors:
+        if not tensor.name.startswith("blk.") or int(tensor.name.split(".")[1]) < layers:
+            writer.add_tensor(tensor.name, tensor.data, raw_dtype=tensor.tensor_type)
+    _write(writer)
+
+
+def _copy_fields(reader: gguf.GGUFReader, path: Path, *omitted: str) -> gguf.GGUFWriter:
     writer = gguf.GGUFWriter(path, "llama")
     for field in reader.fields.values():
+        if field.name in omitted:
+            continue
         if not field.name.startswith("GGUF.") and field.name != "general.architecture":
             kind = field.types[0]
             inner = field.types[-1] if kind == gguf.GGUFValueType.ARRAY else None

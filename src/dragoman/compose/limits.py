@@ -1,5 +1,8 @@
 """Builds the limits of keys that the settings name."""
 
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
 
@@ -7,8 +10,11 @@ from dragoman import config as settings
 from dragoman import extras
 from dragoman.core.errors import ConfigError
 from dragoman.usage_limits.admission import UsageLimits
+from dragoman.usage_limits.budgets import Spent
 from dragoman.usage_limits.concurrency import LocalRequests, MappedRequests, RunningRequests
 from dragoman.usage_limits.ledger import Ledger
+from dragoman.usage_limits.ledgers.ledger_store import LedgerStore
+from dragoman.usage_limits.ledgers.sqlite_ledger import SqliteLedger, read_usage
 from dragoman.usage_limits.windows import RateWindows
 
 _FILE_NAME: Final = "usage.sqlite"
@@ -28,11 +34,11 @@ def usage_limits(config: settings.Config, shared_dir: Path | None) -> UsageLimit
         ConfigError: A package is missing, or the file with what each key has used cannot be opened.
     """
     check_limits(config)
-    url = config.limits.url
+    url = config.limits.url or config.state.url
     has_keys = config.keys or (config.server.keys_path and Path(config.server.keys_path).exists())
-    ledger = Ledger(usage_path(config)) if has_keys else None
+    ledger = Ledger(_ledger_store(config)) if has_keys else None
     return UsageLimits(
-        lambda: ledger or Ledger(usage_path(config)),
+        lambda: ledger or Ledger(_ledger_store(config)),
         lambda: _windows(url, shared_dir),
         lambda: _running(url, shared_dir),
         config.limits.reserved_output_tokens,
@@ -45,12 +51,59 @@ def check_limits(config: settings.Config) -> None:
     Raises:
         ConfigError: It is not.
     """
-    if config.limits.url or any(key.requests_per_minute or key.tokens_per_minute for key in config.keys.values()):
+    has_url = config.limits.url or config.state.url
+    if has_url or any(key.requests_per_minute or key.tokens_per_minute for key in config.keys.values()):
         _require_extra()
 
 
-def usage_path(config: settings.Config) -> Path:
-    """Returns the path of the file with what each key has used."""
+def used_by_all(config: settings.Config) -> Mapping[str, tuple[Spent, Spent]]:
+    """Returns what each key has used today and in this month, also while gateways run.
+
+    Raises:
+        ConfigError: The file cannot be read, or a package is missing.
+        BackendUnavailableError: The server cannot be used.
+    """
+    store = _shared_ledger(config)
+    if store is None:
+        return read_usage(_usage_path(config), time.time())
+    try:
+        return store.used_by_all(time.time())
+    finally:
+        store.close()
+
+
+def _ledger_store(config: settings.Config) -> LedgerStore:
+    """Returns the store of what keys have used."""
+    return _shared_ledger(config) or SqliteLedger(_usage_path(config), time.time())
+
+
+def _shared_ledger(config: settings.Config) -> LedgerStore | None:
+    """Returns the store that several machines share; None: each one has a file."""
+    if config.limits.path:
+        return None
+    if config.state.database_url:
+        with _requiring("psycopg", "state.database_url"):
+            from dragoman.usage_limits.ledgers.postgresql_ledger import PostgresqlLedger
+
+            return PostgresqlLedger(config.state.database_url)
+    if config.state.url:
+        with _requiring("redis", "state.url"):
+            from dragoman.usage_limits.ledgers.redis_ledger import RedisLedger
+
+            return RedisLedger(_redis_url(config.state.url))
+    return None
+
+
+@contextmanager
+def _requiring(package: str, setting: str) -> Iterator[None]:
+    try:
+        yield
+    except ImportError:
+        command = extras.install_command("state")
+        raise ConfigError(f"{setting} needs the package {package}, which is not installed: {command}") from None
+
+
+def _usage_path(config: settings.Config) -> Path:
     if config.limits.path:
         return Path(config.limits.path).expanduser()
     import platformdirs

@@ -6,6 +6,8 @@ from pathlib import Path
 from dragoman.compose import routes, shared_state, upstream_backends, vendor_tools
 from dragoman.compose.costs import price_book
 from dragoman.compose.limits import check_limits
+from dragoman.compose.prefixes import share_prefixes
+from dragoman.compose.replies import share_replies
 from dragoman.config import Config
 from dragoman.config.own_formats import with_formats
 from dragoman.gateway.gateway import Gateway
@@ -47,7 +49,10 @@ def rebuild_gateway(
     is_same = (config.tools, config.mcp) == (running_config.tools, running_config.mcp)
     tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
     backends = [*servers, *running.backends[count:]]
-    return running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
+    gateway = running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
+    share_prefixes(gateway, config, shared_dir, running)
+    share_replies(gateway.backends, config, shared_dir)
+    return gateway
 
 
 def _priced(config: Config) -> object:

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
+from dragoman.backends.ray.config import check_ray
 from dragoman.config.keys import SECRET_CHARS, is_secret
 from dragoman.config.sections import Config
 from dragoman.config.server import CAPTURE_FILTERS, RELOAD_MODES, ServerConfig
@@ -11,6 +12,7 @@ from dragoman.core.errors import ConfigError, one_of, quote
 from dragoman.guard.policy import validate_policy
 from dragoman.host_names import LOOPBACK, host_name
 from dragoman.prices.config import check_prices
+from dragoman.state.config import check_state
 from dragoman.usage_limits.config import check_limits
 
 
@@ -44,6 +46,8 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
     validate_policy(config.guard)
     check_prices(config.prices)
     check_limits(config.limits)
+    check_state(config.state)
+    check_ray(config.ray, config.ray_deployments, config.embedded.model, has_claude=config.claude_cli.enabled)
     if config.formats:
         from dragoman.config.own_formats import own_formats  # imports all formats
 

@@ -59,6 +59,14 @@ class ServerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     delta_max_chars: Annotated[int, setting("Maximum characters of one delta of a stream; 0: no limit.", ge=0)] = 0
     max_status_delay_s: Annotated[float, setting("Time that a status waits for the backend, in seconds.", ge=0)] = 5.0
     write_timeout_s: Annotated[float, setting("Timeout for a client to receive what is sent, in seconds.", gt=0)] = 60.0
+    drain_delay_s: Annotated[
+        float,
+        setting(
+            "Time after SIGTERM in which requests are still accepted while `/ready` has status 503, in seconds: load "
+            "balancers stop sending requests meanwhile (docs/scale.md).",
+            ge=0,
+        ),
+    ] = 0.0
     graceful_shutdown_s: Annotated[float, setting("Time for running responses after SIGTERM, in seconds.", ge=0)] = 60.0
     reload: Annotated[
         str,

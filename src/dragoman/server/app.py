@@ -7,7 +7,7 @@
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
     POST /models/load, /models/unload                          a model into memory, or out of it (`models`)
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
-    GET  /health, /ready                                       state of the backends; 503 from /ready until one is ready
+    GET  /health, /ready                                       state of the backends; 503 from /ready if none is ready
     POST /mcp                                                  the tools of MCP servers that clients may use
     GET  /metrics                                              for Prometheus (docs/metrics.md)
     HEAD, GET /                                                connection checks of clients
@@ -106,6 +106,8 @@ class App:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
         self._tracing = tracing
+        self.is_draining = False
+        """Whether the gateway is about to stop, so that `/ready` has status 503."""
         self.snapshot = Snapshot(gateway, config, capture, keys)
         """The configuration of requests that begin now."""
         self.reload: Callable[[str], Awaitable[ReloadReport]] | None = None
@@ -325,7 +327,7 @@ class App:
 
     async def _ready(self, snapshot: Snapshot, send: Send, known: bool) -> None:
         states = snapshot.gateway.health()
-        ready = any(s["ready"] for s in states)  # if one backend fails, others can still answer
+        ready = not self.is_draining and any(s["ready"] for s in states)  # if one backend fails, others can answer
         await respond(
             send,
             200 if ready else 503,

@@ -29,6 +29,8 @@ MAX_HEADERS: Final = 100
 """Maximum number of headers of a request."""
 IDLE_S: Final = 60.0
 """Time after which a connection without a request is closed."""
+FIRST_REQUEST_S: Final = 1.0
+"""Time for the request of a connection that was accepted just before the gateway stopped accepting connections."""
 _LOG_EVERY_S: Final = 60.0
 """Minimum time between two log lines with the same text."""
 _DESCRIPTOR_SHARE: Final = 2
@@ -45,6 +47,8 @@ class ConnectionLimits:
         """
         self.head_s = head_s
         self.connections = connections or _descriptors() // _DESCRIPTOR_SHARE
+        self.is_draining = False
+        """Whether connections close after their response."""
         self._logged_s: dict[str, float] = {}
 
     def protocol(self, **options: Any) -> "LimitedProtocol":
@@ -145,6 +149,8 @@ class LimitedProtocol(HttpToolsProtocol):
         self._stop_waiting()
         super().on_headers_complete()
         if self.cycle is not None:  # its task has not begun
+            if self._limits.is_draining:
+                self.cycle.keep_alive = False
             extensions: Any = {ON_DISCONNECT: self.on_disconnect, TAKE_BODY: partial(_take_body, ref(self.cycle))}
             self.cycle.scope["extensions"] = extensions
 
@@ -163,6 +169,14 @@ class LimitedProtocol(HttpToolsProtocol):
         super().on_response_complete()
         if self._bytes and self._in_head:
             self._wait()
+
+    def shutdown(self) -> None:
+        """Closes the connection after its response; if its request may be on the way, after the response to that."""
+        begins = self.cycle is None or (self._in_head and self._bytes > 0)
+        if begins and not self.transport.is_closing():
+            self.loop.call_later(FIRST_REQUEST_S, super().shutdown)
+        else:
+            super().shutdown()
 
     def send_400_response(self, msg: str) -> None:
         """Refuses a request that cannot be parsed, and closes the connection."""

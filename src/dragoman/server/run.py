@@ -52,6 +52,20 @@ _LOOP: Final = "uvloop" if sys.platform != "win32" else "asyncio"
 class Server(uvicorn.Server):
     """Without uvicorn's signal handling, which ends the process by the signal; `_serve` handles signals."""
 
+    def __init__(self, settings: "uvicorn.Config", limits: "protocol.ConnectionLimits", app: Asgi) -> None:
+        super().__init__(settings)
+        self._limits, self._app = limits, app
+
+    def close_after_responses(self) -> None:
+        """Closes each connection after its next response, which has `connection: close`."""
+        self._limits.is_draining = True
+
+    def begin_drain(self) -> None:
+        """Reports at `/ready` that no requests should be sent, and closes connections after their response."""
+        self.close_after_responses()
+        if isinstance(self._app, App):
+            self._app.is_draining = True
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves the signals to `on_signals`."""
@@ -99,7 +113,7 @@ def run(
         if app is None:
             own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records, limits=limits)
         server = new_server(own or cast(Asgi, app), config)
-        shutdown = Shutdown(server, print_status)
+        shutdown = Shutdown(server, print_status, config.drain_delay_s)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None
         return r.run(serve(gateway, server, listener, announce, shutdown, reload))
 
@@ -135,24 +149,37 @@ class Reload(Protocol):
 class Shutdown:
     """Stops a server: first lets running responses finish, then breaks them off."""
 
-    def __init__(self, server: "Server", print_status: Callable[[str], None]) -> None:
+    def __init__(self, server: "Server", print_status: Callable[[str], None], delay_s: float = 0.0) -> None:
+        """Args:
+        server: the server.
+        print_status: receives what the shutdown waits for.
+        delay_s: seconds between the first signal and the end of accepting connections.
+        """
         self.server = server
+        self._delay_s, self._is_delayed = delay_s, False
         self.starting: asyncio.Future[None] | None = None
         """The start of the backends; it is cancelled too."""
         self._print_status = print_status
 
     def on_signal(self, number: int) -> None:
-        """Drains at the first signal; a second one does not wait for running responses."""
+        """Drains at the first signal, after the delay; a second one does not wait for running responses."""
         if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
             self._print_status(f"{signal.Signals(number).name}: stopping")
-        if self.server.should_exit:
+        if self.server.should_exit or self._is_delayed:
             self.stop_now()
+            return
+        self.server.begin_drain()
+        if self._delay_s and self.server.started:
+            self._is_delayed = True
+            self._print_status(draining_for(self._delay_s))
+            asyncio.get_running_loop().call_later(self._delay_s, self.drain)
         else:
             self.drain()
 
     def drain(self) -> None:
         """Accepts no more connections, and lets running responses finish within `graceful_shutdown_s`."""
         if not self.server.should_exit:
+            self.server.close_after_responses()
             self.on_drain(len(self.server.server_state.tasks))
         self.server.should_exit = True
         if self.starting is not None:
@@ -173,6 +200,12 @@ def waiting_for(running: int, wait_s: float) -> str:
     """Returns the text about the responses that a shutdown waits for, or "" if there are none."""
     answers = "1 running answer" if running == 1 else f"{running} running answers"
     return f"waiting up to {wait_s:g} s for {answers}; signal again to stop now" if running else ""
+
+
+def draining_for(delay_s: float) -> str:
+    """Returns the text about requests that are accepted during the delay."""
+    setting = f"{delay_s:g} s (setting server.drain_delay_s)"
+    return f"/ready has status 503; requests are still accepted for {setting}; signal again to stop now"
 
 
 @contextlib.contextmanager
@@ -233,10 +266,11 @@ async def serving(
 
 def new_server(app: Asgi, config: ServerConfig) -> "Server":
     """Returns a uvicorn server for the application, without signal handling."""
+    limits = protocol.ConnectionLimits(config.body_timeout_s, config.max_connections)
     settings = uvicorn.Config(
         app,
         loop=_LOOP,
-        http=cast(Any, protocol.ConnectionLimits(config.body_timeout_s, config.max_connections).protocol),
+        http=cast(Any, limits.protocol),
         timeout_keep_alive=round(protocol.IDLE_S),
         ws="none",
         lifespan="off",  # backends start and stop here: uvicorn skips the lifespan on a forced exit
@@ -246,7 +280,7 @@ def new_server(app: Asgi, config: ServerConfig) -> "Server":
         proxy_headers=False,  # nothing here reads the client's address
         timeout_graceful_shutdown=round(config.graceful_shutdown_s),
     )
-    return Server(settings)
+    return Server(settings, limits, app)
 
 
 async def serve(

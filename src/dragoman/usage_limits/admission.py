@@ -22,7 +22,8 @@ from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent, bounded, b
 from dragoman.usage_limits.concurrency import RunningRequests
 from dragoman.usage_limits.config import KeyLimits
 from dragoman.usage_limits.largest import LargestResponses
-from dragoman.usage_limits.ledger import KeyUsage, Ledger
+from dragoman.usage_limits.ledger import Ledger
+from dragoman.usage_limits.ledgers.ledger_store import KeyUsage
 from dragoman.usage_limits.windows import WINDOW_S, RateWindows, WindowState
 
 log = logging.getLogger("dragoman.usage_limits")

@@ -16,11 +16,15 @@ class LimitsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         setting(
             "Redis or Valkey server that counts requests, tokens and concurrency for several machines, such as "
-            "`redis://host:6379/0`; empty: each machine counts for itself."
+            "`redis://host:6379/0`; empty: `state.url`, and without it each machine counts for itself."
         ),
     ] = ""
     path: Annotated[
-        str, setting("SQLite file with what each key has used; empty: `usage.sqlite` in the user's state folder.")
+        str,
+        setting(
+            "SQLite file with what each key has used; empty: `state.database_url`, else `state.url`, else "
+            "`usage.sqlite` in the user's state folder."
+        ),
     ] = ""
     reserved_output_tokens: Annotated[
         int,

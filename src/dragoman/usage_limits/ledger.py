@@ -1,67 +1,53 @@
-"""What each key has used, and the budgets that running requests reserve, in an SQLite file.
+"""What each key has used, and the budgets that running requests reserve, in a `LedgerStore`.
 
-The file is shared by all gateways and processes of a machine that name it, and survives a restart. A reservation
-belongs to the process that made it: when that has ended, however it ended, the reservation no longer counts.
-
-All work on the file is done in one thread, in order, so the event loop never waits for the disk.
+All work on the store is done in one thread, in order, so the event loop never waits for a disk or a server. What cannot
+be written is written later: a reservation fails meanwhile, so that no request with a budget is free.
 """
 
 import asyncio
 import logging
-import sqlite3
+import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Final, NamedTuple, TypeVar
+from contextlib import suppress
+from functools import partial
+from typing import Final
 
-from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, ConfigError, RateLimitError
+from dragoman.core.errors import BackendUnavailableError, BudgetExceededError, RateLimitError
 from dragoman.usage_limits import budgets
 from dragoman.usage_limits.budgets import KeyBudget, Reserved, Spent
-from dragoman.usage_limits.ledger_file import LedgerFile
+from dragoman.usage_limits.ledgers.ledger_store import KeyUsage, LedgerStore, UsageChanges
 
 log = logging.getLogger("dragoman.usage_limits")
 
-T = TypeVar("T")
-
 _FLUSH_S: Final = 1.0
 """How long the use of a key without budgets may be unwritten."""
+_WRITE_RETRY_S: Final = 5.0
 _BUSY_RETRY_S: Final = 2.0
-_ERROR_RETRY_S: Final = 5.0
-
-
-class KeyUsage(NamedTuple):
-    """What a key has used, and has reserved."""
-
-    day: Spent
-    month: Spent
-    running: Reserved
+_NUMBER_BITS: Final = 62
 
 
 class Ledger:
-    """The use of all keys."""
+    """The use of all keys, as one process sees it."""
 
-    def __init__(self, path: Path, clock: Callable[[], float] = time.time) -> None:
+    def __init__(self, store: LedgerStore, clock: Callable[[], float] = time.time) -> None:
         """Args:
-            path: The file; created if missing, with its folder.
-            clock: Returns the seconds since 1970.
-
-        Raises:
-            ConfigError: The file cannot be used.
+        store: Where the use is kept.
+        clock: Returns the seconds since 1970.
         """
-        self._clock = clock
-        try:
-            self._file = LedgerFile(path, clock)
-        except (OSError, sqlite3.Error) as error:
-            why = error.strerror if isinstance(error, OSError) else str(error)
-            raise ConfigError(f"expected a writable SQLite file, got {path}: {why} - at limits.path") from None
+        self._store, self._clock = store, clock
         self._thread = ThreadPoolExecutor(1, "dragoman-usage")
         self._unwritten: dict[str, Spent] = {}
         """Use that no thread has been given yet."""
-        self._pending: dict[tuple[str, str], Spent] = {}
-        """Use by key and day that could not be written yet; only for the thread."""
+        self._pending = UsageChanges()
+        """What is not written yet; only for the thread."""
+        self._writing: UsageChanges | None = None
+        """What may have been written already."""
         self._flush: asyncio.TimerHandle | None = None
+        self._retry: asyncio.TimerHandle | None = None
+        self._renewal: asyncio.TimerHandle | None = None
+        self._reservations = 0
 
     async def reserve(self, key: str, limits: tuple[KeyBudget, ...], request: Reserved) -> int:
         """Reserves a part of the budgets; returns the number of the reservation.
@@ -74,14 +60,19 @@ class Ledger:
         Raises:
             BudgetExceededError: A budget is used up.
             RateLimitError: What is left is reserved by running requests.
-            BackendUnavailableError: The file cannot be used.
+            BackendUnavailableError: The store cannot be used.
         """
-        future = self._thread.submit(self._reserve, key, limits, request)
+        number = secrets.randbits(_NUMBER_BITS) + 1
+        future = self._thread.submit(self._reserve, key, limits, request, number)
         try:
-            return await asyncio.wrap_future(future)
+            await asyncio.wrap_future(future)
         except asyncio.CancelledError:
-            future.add_done_callback(self._release_unused)
+            future.add_done_callback(partial(self._release_unused, key, number))
             raise
+        self._reservations += 1
+        if self._renewal is None and self._store.renew_s is not None:
+            self._renew_later(self._store.renew_s)
+        return number
 
     def settle(self, key: str, reservation: int, spent: Spent) -> None:
         """Replaces a reservation by what was used; does not wait.
@@ -92,7 +83,8 @@ class Ledger:
             spent: What was used.
         """
         if reservation:
-            self._thread.submit(self._settle, key, reservation, spent)
+            self._reservations -= 1
+            self._submit(self._settle, key, reservation, spent)
             return
         self._unwritten[key] = self._unwritten.get(key, Spent()).plus(spent)
         if self._flush is None:
@@ -102,16 +94,47 @@ class Ledger:
         """Returns what a key has used.
 
         Raises:
-            BackendUnavailableError: The file cannot be used.
+            BackendUnavailableError: The store cannot be used.
         """
         self._write_unwritten()
         return await asyncio.wrap_future(self._thread.submit(self._usage, key))
 
     def close(self) -> None:
-        """Writes what is unwritten, and closes the file."""
+        """Writes what is unwritten, and closes the store."""
+        for timer in (self._retry, self._renewal):
+            if timer is not None:
+                timer.cancel()
         self._write_unwritten()
-        self._thread.submit(self._file.close)
+        self._thread.submit(self._close)
         self._thread.shutdown()
+
+    def _submit(self, work: Callable[..., None], *arguments: object) -> None:
+        """Runs work in the thread that nothing waits for; if something remains to be written, it is tried again."""
+        future = self._thread.submit(work, *arguments)
+        with suppress(RuntimeError):  # without a loop the store is about to be closed
+            future.add_done_callback(partial(self._retry_later, asyncio.get_running_loop()))
+
+    def _retry_later(self, loop: asyncio.AbstractEventLoop, future: "Future[None]") -> None:
+        if self._writing is not None:
+            with suppress(RuntimeError):  # the loop has ended
+                loop.call_soon_threadsafe(self._set_retry)
+
+    def _set_retry(self) -> None:
+        if self._retry is None:
+            self._retry = asyncio.get_running_loop().call_later(_WRITE_RETRY_S, self._write_again)
+
+    def _write_again(self) -> None:
+        self._retry = None
+        self._submit(self._try_to_write)
+
+    def _renew_later(self, delay_s: float) -> None:
+        self._renewal = asyncio.get_running_loop().call_later(delay_s, self._renew, delay_s)
+
+    def _renew(self, delay_s: float) -> None:
+        self._renewal = None
+        if self._reservations > 0:
+            self._submit(self._try_to_renew)
+            self._renew_later(delay_s)
 
     def _write_unwritten(self) -> None:
         if self._flush is not None:
@@ -119,77 +142,74 @@ class Ledger:
             self._flush = None
         unwritten, self._unwritten = self._unwritten, {}
         if unwritten:
-            self._thread.submit(self._add, unwritten)
+            self._submit(self._add, unwritten)
 
-    def _release_unused(self, future: Future[int]) -> None:
-        """Releases the reservation of a request that was cancelled meanwhile."""
+    def _release_unused(self, key: str, number: int, future: "Future[None]") -> None:
+        """Releases the reservation of a request that was cancelled meanwhile; called in the thread."""
         if not future.cancelled() and future.exception() is None:
-            self._thread.submit(self._settle, "", future.result(), Spent())
+            self._thread.submit(self._settle, key, number, Spent())
 
     # What follows runs in the thread.
 
-    def _reserve(self, key: str, limits: tuple[KeyBudget, ...], request: Reserved) -> int:
-        with self._transaction():
-            now_s = self._clock()
-            day, month = (self._file.spent(key, period) for period in budgets.periods(now_s))
-            if (used_up := budgets.exceeded(limits, day, month)) is not None:
-                raise _used_up(used_up, now_s)
-            running = self._file.reserved(key)
-            if not budgets.has_room(limits, day, month, running, request) and self._file.release_ended(key):
-                running = self._file.reserved(key)
-            if not budgets.has_room(limits, day, month, running, request):
-                raise RateLimitError(
-                    "what is left of the budget of this API key is reserved by requests that run; retry when one of "
-                    "them has ended",
-                    retry_after_s=_BUSY_RETRY_S,
-                )
-            return self._file.reserve(key, request)
+    def _reserve(self, key: str, limits: tuple[KeyBudget, ...], request: Reserved, number: int) -> None:
+        self._write()
+        now_s = self._clock()
+        try:
+            decision = self._store.reserve(key, limits, request, number, now_s)
+        except BackendUnavailableError:
+            self._pending.released.append((key, number))  # it may have been made
+            raise
+        if decision.used_up is not None:
+            raise _used_up(decision.used_up, now_s)
+        if not decision.has_room:
+            raise RateLimitError(
+                "what is left of the budget of this API key is reserved by requests that run; retry when one of them "
+                "has ended",
+                retry_after_s=_BUSY_RETRY_S,
+            )
 
     def _settle(self, key: str, reservation: int, spent: Spent) -> None:
-        if any(spent):
-            self._keep({key: spent})
-        try:
-            with self._transaction():
-                self._file.release(reservation)
-        except BackendUnavailableError as error:
-            self._file.release_later(reservation)
-            log.error("%s; the use of the API key %s is written later", error.message, key)
+        self._pending.released.append((key, reservation))
+        self._add({key: spent} if any(spent) else {})
 
     def _add(self, spent: dict[str, Spent]) -> None:
-        self._keep(spent)
-        try:
-            with self._transaction():
-                pass
-        except BackendUnavailableError as error:
-            log.error("%s; the use of %d API keys is written later", error.message, len(spent))
-
-    def _usage(self, key: str) -> KeyUsage:
-        with self._transaction():
-            self._file.release_ended(key)
-            day, month = (self._file.spent(key, period) for period in budgets.periods(self._clock()))
-            return KeyUsage(day, month, self._file.reserved(key))
-
-    def _keep(self, spent: dict[str, Spent]) -> None:
         day, _ = budgets.periods(self._clock())
         for key, each in spent.items():
-            self._pending[key, day] = self._pending.get((key, day), Spent()).plus(each)
+            self._pending.add(key, day, each)
+        self._try_to_write()
 
-    @contextmanager
-    def _transaction(self) -> Iterator[None]:
-        """Runs the block in a transaction that begins with writing what is pending.
+    def _usage(self, key: str) -> KeyUsage:
+        self._write()
+        return self._store.usage(key, self._clock())
+
+    def _write(self) -> None:
+        """Writes what is pending.
 
         Raises:
-            BackendUnavailableError: The file cannot be read or written.
+            BackendUnavailableError: The store cannot be written.
         """
+        while self._writing or self._pending:
+            if self._writing is None:
+                self._writing, self._pending = self._pending, UsageChanges()
+            self._store.write(self._writing)
+            self._writing = None
+
+    def _try_to_write(self) -> None:
         try:
-            with self._file.transaction():
-                for (key, day), spent in self._pending.items():
-                    self._file.add(key, day, spent)
-                yield
-            self._pending.clear()
-        except (OSError, sqlite3.Error) as error:
-            message = f"the use of API keys in {self._file.path.name} cannot be read or written: {error}"
-            raise BackendUnavailableError(message, retry_after_s=_ERROR_RETRY_S) from error
+            self._write()
+        except BackendUnavailableError as error:
+            keys = {key for batch in (self._writing, self._pending) if batch for key, _ in batch.spent}
+            log.error("%s; the use of %d API keys is written later", error.message, len(keys))
+
+    def _try_to_renew(self) -> None:
+        with suppress(BackendUnavailableError):  # it is logged, and tried again
+            self._store.renew()
+
+    def _close(self) -> None:
+        self._try_to_write()
+        if self._writing or self._pending:
+            log.error("the use of API keys that could not be written is lost")
+        self._store.close()
 
 
 def _used_up(budget: KeyBudget, now_s: float) -> BudgetExceededError:

@@ -7,7 +7,7 @@ from dragoman.usage_limits import budgets
 from dragoman.usage_limits.admission import UsageLimits
 from dragoman.usage_limits.budgets import NANO, KeyBudget, Spent
 from dragoman.usage_limits.config import KeyLimits
-from dragoman.usage_limits.ledger import KeyUsage
+from dragoman.usage_limits.ledgers.ledger_store import KeyUsage
 
 
 async def usage_report(

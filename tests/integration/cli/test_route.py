@@ -30,8 +30,22 @@ BODY = {"model": "claude-opus-9", "max_tokens": 9, "messages": [{"role": "user",
 AGENT = ["--header", "User-Agent: claude-cli/2.1.329 (x)", "--header", "x-claude-code-agent-id: 1"]
 
 
-def explain(tmp_path: Path, *args: str, body: str = json.dumps(BODY)) -> subprocess.CompletedProcess[str]:
-    (tmp_path / "config.toml").write_text(SETTINGS)
+REPLICAS = """
+[upstreams.one]
+url = "http://127.0.0.1:9/v1"
+models = ["big"]
+[upstreams.two]
+url = "http://127.0.0.1:9/v1"
+models = ["big"]
+[[routes]]
+balance = "prefix"
+"""
+
+
+def explain(
+    tmp_path: Path, *args: str, body: str = json.dumps(BODY), settings: str = SETTINGS
+) -> subprocess.CompletedProcess[str]:
+    (tmp_path / "config.toml").write_text(settings)
     (tmp_path / "request.json").write_text(body)
     command = [sys.executable, "-m", "dragoman", "route", "explain", str(tmp_path / "request.json")]
     env = {**os.environ, "HOME": str(tmp_path)}
@@ -63,6 +77,26 @@ def test_explanation_as_json(tmp_path: Path) -> None:
     assert told["client"] == {"agent": "claude-code", "role": "subagent"}
     assert [(each["route"], each["applies"]) for each in told["routes"]] == [("background", True)]
     assert told["targets"] == [{"upstream": "two", "model": "small"}, {"upstream": "one", "model": "big"}]
+
+
+def test_replicas_are_in_the_order_for_a_new_conversation(tmp_path: Path) -> None:
+    orders = {explain(tmp_path, body=body(text), settings=REPLICAS).stdout for text in ("hi", "hi", "a", "b", "c")}
+    lines = [order.splitlines() for order in orders]
+    assert {tuple(each[2:5]) for each in lines} == {
+        (
+            "route 1 applies",
+            "  uses the requested model (prefix)",
+            "  the order of a new conversation while no upstream is busy:",
+        )
+    }
+    assert {tuple(each[5:]) for each in lines} == {
+        ("1. big at one", "2. big at two"),
+        ("1. big at two", "2. big at one"),
+    }
+
+
+def body(text: str) -> str:
+    return json.dumps({**BODY, "model": "big", "messages": [{"role": "user", "content": text}]})
 
 
 def test_request_that_nothing_serves(tmp_path: Path) -> None:

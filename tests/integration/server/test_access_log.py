@@ -103,6 +103,7 @@ def retried_line(caplog: pytest.LogCaptureFixture) -> dict[str, Any]:
     record.trace = {"traceparent": f"00-{'1' * 32}-{'2' * 16}-01"}
     record.client = ClientFacts("alice", "codex", "main")
     record.attempts.begin("a", "m")
+    record.attempts.placement = "prefix"
     record.attempts.retry(BackendUnavailableError("it died"))
     record.observe(Start("", "m", 0, headers={"x-dragoman-upstream-request-id": "r"}))
     record.log()

@@ -525,6 +525,7 @@ async def test_every_metric_is_documented() -> None:
         "dragoman_key_requests_total",
         "dragoman_key_tokens_total",
         "dragoman_overhead_seconds",
+        "dragoman_placements_total",
         "dragoman_reasks_total",
         "dragoman_retries_total",
         "dragoman_passthrough_responses_total",

@@ -38,13 +38,21 @@ class Real(NamedTuple):
 
 @contextlib.contextmanager
 def llama_server(
-    template: Path | None = None, *, reads: bool = True, model: str = SMALL, context: int = 4096
+    template: Path | None = None,
+    *,
+    reads: bool = True,
+    model: str = SMALL,
+    context: int = 4096,
+    slots: int = 1,
+    file: Path | None = None,
 ) -> Iterator[str]:
-    """The URL of llama.cpp's server, which starts within seconds, with one slot.
+    """The URL of llama.cpp's server, which starts within seconds, with so many slots of this context.
 
+    Its weights are those of the model, or of the file.
     It has this chat template or the model's own one without tools; unless it `reads` calls, they stay in the text.
     """
-    args = (str(weights.find_weights(model)), str(context), str(template or ""), *([] if reads else ["pure"]))
+    used = file or weights.find_weights(model)
+    args = (str(used), str(context), str(slots), str(template or ""), *([] if reads else ["pure"]))
     with process([sys.executable, str(HERE / "llama_server.py"), *args]) as (server, log):
         yield until(lambda: first_url(server, log), "llama-server's URL", START_S) or ""
 

@@ -5,6 +5,7 @@ runs accepts its connections. Frames to the worker:
 
     ["listen", [number]]  accept connections of these sockets      ["drain"]  let running responses finish, then end
     ["stop"]              break them off, and end                  ["orphaned"]  the supervisor is gone: as "stop"
+    ["unready"]           /ready has status 503 from now on
 
 Frames from it: ["ready", models], ["draining", running responses].
 """
@@ -143,7 +144,10 @@ class _Worker(Shutdown):
         match frame:
             case ["listen", numbers]:
                 self._listen(numbers)
+            case ["unready"]:
+                self.server.begin_drain()
             case ["drain"]:
+                self.server.begin_drain()
                 self.drain()
             case _:
                 self.stop_now()

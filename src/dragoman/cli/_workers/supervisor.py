@@ -31,7 +31,7 @@ from dragoman.cli._workers.whole_lines import WholeLines
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.server.ports import bind_for_workers, url_of
 from dragoman.server.reload.control import ConfigSource
-from dragoman.server.run import on_signals, waiting_for
+from dragoman.server.run import draining_for, on_signals, waiting_for
 
 log = logging.getLogger("dragoman.serve")
 
@@ -159,6 +159,8 @@ class Supervisor:
         self._stopping = asyncio.Event()
         self._keeping: dict[_Slot, asyncio.Task[None]] = {}
         self._is_announced = False
+        self._is_unready = False
+        """Whether the first signal has arrived, and the workers report at `/ready` that they will stop."""
         self._is_counted = False
         """The responses that the shutdown waits for were reported."""
 
@@ -292,6 +294,8 @@ class Supervisor:
                 return
             case ["ready", models]:
                 slot.is_ready, slot.models = True, models
+                if self._is_unready:
+                    slot.send("unready")
                 if not slot.first_ready.done():
                     slot.first_ready.set_result(None)
             case ["failed", error]:
@@ -318,7 +322,22 @@ class Supervisor:
     def _on_signal(self, number: int) -> None:
         if number not in (signal.SIGTERM, signal.SIGINT):  # the terminal was closed
             self._report(f"{signal.Signals(number).name}: stopping")
-        order = "stop" if self._stopping.is_set() else "drain"
+        delay_s = self._plan.config.server.drain_delay_s
+        if self._stopping.is_set() or self._is_unready:
+            self._stop("stop")
+        elif delay_s and self._is_announced:
+            self._is_unready = True
+            self._report(draining_for(delay_s))
+            for slot in self._workers:
+                slot.send("unready")
+            asyncio.get_running_loop().call_later(delay_s, self._stop, "drain")
+        else:
+            self._stop("drain")
+
+    def _stop(self, order: str) -> None:
+        """Stops accepting connections, and sends this order to the workers."""
+        if self._stopping.is_set() and order == "drain":  # the delay ends after a second signal
+            return
         self._stopping.set()
         for listener in self._sockets:
             listener.close()

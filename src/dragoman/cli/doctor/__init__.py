@@ -34,6 +34,7 @@ from dragoman.cli.doctor import servers as server_checks
 from dragoman.cli.doctor.finding import Finding
 from dragoman.cli.doctor.plugin_findings import plugins_found
 from dragoman.cli.doctor.report import format_report
+from dragoman.cli.doctor.state_findings import state_found
 from dragoman.config.own_formats import with_formats
 from dragoman.core.errors import ConfigError
 
@@ -106,7 +107,7 @@ async def _findings(
         return await _without_settings([itself, local.wrong_settings(path, error)], weights_found)
     with_model = compose.serves_embedded(config, origin)
     extras = local.extras_findings("server", *(("embedded",) if with_model else ()))
-    servers, claude, unconfigured_servers, agents, gateway, hardware = await asyncio.gather(
+    servers, claude, unconfigured_servers, agents, gateway, hardware, state = await asyncio.gather(
         asyncio.gather(
             *(
                 server_checks.server_finding(name, with_formats(server, config.formats))
@@ -118,9 +119,10 @@ async def _findings(
         local.agents_found(),
         gateway_checks.gateway(config.server, _serve_command(named, flags), len(config.keys)),
         local.hardware_found(config) if with_model else _nothing(),
+        state_found(config.state),
     )
     return [
-        [itself, *local.settings_found(path, config, origin), extras, *plugins_found(config)],
+        [itself, *local.settings_found(path, config, origin), extras, *plugins_found(config), *state],
         [*servers, *weights_found(config, served=with_model), *hardware, *claude, *unconfigured_servers, *agents],
         gateway,
     ]

@@ -4,8 +4,9 @@ import argparse
 import json
 import os
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
@@ -13,12 +14,11 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, print_status
 from dragoman.cli.completion import complete_with
-from dragoman.compose.limits import usage_path
+from dragoman.compose.limits import used_by_all
 from dragoman.config.keys import KeyConfig, expiry_time
 from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import ConfigError, quote
 from dragoman.usage_limits.budgets import Spent
-from dragoman.usage_limits.reading import read_usage
 
 if TYPE_CHECKING:
     from dragoman.cli.keys.edit import KeysEditor
@@ -59,8 +59,8 @@ class _KeyList(NamedTuple):
     path: Path
     """The keys file, which may not exist."""
     in_settings: dict[str, KeyConfig]
-    usage_path: Path
-    """The file with what each key has used, which may not exist."""
+    used: Callable[[], Mapping[str, tuple[Spent, Spent]]]
+    """Returns what each key has used today and in this month."""
 
 
 def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
@@ -175,7 +175,7 @@ def _list(args: argparse.Namespace) -> int:
     in_file = read_keys(keys.path, os.environ) if keys.path.exists() else {}
     rows = [(name, key, "settings") for name, key in keys.in_settings.items()]
     rows += [(name, key, str(keys.path)) for name, key in in_file.items()]
-    used = read_usage(keys.usage_path, datetime.now(UTC).timestamp()) if rows else {}
+    used = keys.used() if rows else {}
     if args.json:
         print(json.dumps([_facts(*row) | _usage_facts(used.get(row[0])) for row in rows], indent=2))
     elif rows:
@@ -194,7 +194,7 @@ def _print_secret(args: argparse.Namespace, secret: str) -> None:
 
 def _load(args: argparse.Namespace) -> _KeyList:
     config, _ = settings.load(compose.settings_path(args.config), os.environ, {}, checks_access=False)
-    return _KeyList(Path(config.server.keys_path), config.keys, usage_path(config))
+    return _KeyList(Path(config.server.keys_path), config.keys, partial(used_by_all, config))
 
 
 def _editor(keys: _KeyList) -> "KeysEditor":

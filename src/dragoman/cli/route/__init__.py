@@ -132,6 +132,8 @@ async def _with_targets(
     try:
         await gateway.start()
         routes = await gateway.routes_or_refresh(request, client)
+        if gateway.placer is not None and found.routes[-1].applies and found.routes[-1].balance == "prefix":
+            routes = gateway.placer.preview(request, routes)
     except ConfigError:
         raise
     except DragomanError as error:
@@ -151,8 +153,10 @@ def _lines(found: _Explanation) -> Iterator[str]:
         for each in route.conditions:
             mark = "✓" if each.holds else "✗"
             yield f"  {mark} {each.condition}: expected {one_line(each.expected)}, got {one_line(each.got)}"
-        if route.applies and route.use:
-            yield f"  uses {', '.join(map(one_line, route.use))} ({route.balance})"
+        if route.applies and (route.use or route.balance == "prefix"):
+            yield f"  uses {', '.join(map(one_line, route.use)) or 'the requested model'} ({route.balance})"
+            if route.balance == "prefix":
+                yield "  the order of a new conversation while no upstream is busy:"
     if not found.routes:
         yield "there are no routes in the settings"
     elif not found.routes[-1].applies:

@@ -7,7 +7,7 @@ import msgspec
 
 from dragoman.schema.setting import setting
 
-BALANCES: Final = ("order", "weighted", "least_busy", "sticky")
+BALANCES: Final = ("order", "weighted", "least_busy", "sticky", "prefix")
 Patterns: TypeAlias = str | tuple[str, ...]
 """One pattern such as `claude-*`, or several, one of which must match."""
 
@@ -35,13 +35,17 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     zone: Annotated[str, setting('Time zone of `time`, such as "Europe/Berlin"; empty: the machine\'s.')] = ""
     use: Annotated[
         str | tuple[str, ...] | dict[str, float],
-        setting("Models or aliases: one, a list, or a table of weights. The next is used where one fails."),
+        setting(
+            "Models or aliases: one, a list, or a table of weights. The next is used where one fails. Empty: the "
+            "requested model."
+        ),
     ] = ()
     balance: Annotated[
         str,
         setting(
             "Which model is first: `order`, `weighted`, `least_busy` by active requests of its upstream, `sticky` the "
-            "same for a session. Empty: `weighted` for a table, else `order`.",
+            "same for a session, `prefix` the one whose upstream has read most of the prompt and is not much busier. "
+            "Empty: `weighted` for a table, else `order`.",
             choices=BALANCES,
         ),
     ] = ""

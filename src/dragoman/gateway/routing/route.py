@@ -71,6 +71,8 @@ class Routes:
         self.rules = tuple(_compile(config, number) for number, config in enumerate(configs, 1))
         self.describe_images = any(rule.config.describe_images for rule in self.rules)
         """Whether a route replaces images by descriptions."""
+        self.balances_by_prefix = any(rule.balance == "prefix" for rule in self.rules)
+        """Whether a route treats upstreams as replicas of one model."""
         self._decided: OrderedDict[str, RouteDecision | None] = OrderedDict()
 
     def decide(
@@ -133,10 +135,15 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
         hint = one_of(config.balance, BALANCES, "expected ")
         raise ConfigError(f"unknown {quote(config.balance)}{hint} - at {where}.balance")
     weights = config.weights()
-    if not weights and not config.describe_images:
+    if not weights and not config.describe_images and config.balance != "prefix":
         raise ConfigError(f"expected a model, a list of models, or a table of weights, got none - at {where}.use")
     if wrong := next((model for model, weight in weights.items() if not 0 < weight < float("inf")), None):
         raise ConfigError(f"expected a weight above 0, got {weights[wrong]:g} for {quote(wrong)} - at {where}.use")
+    if config.balance == "prefix" and isinstance(config.use, dict):
+        raise ConfigError(
+            "expected a list, since the load decides how many requests a replica gets, got a table of weights"
+            f" - at {where}.use"
+        )
     if config.max_tokens and config.max_tokens < config.min_tokens:
         raise ConfigError(
             f"expected at least min_tokens, {config.min_tokens}, got {config.max_tokens} - at {where}.max_tokens"

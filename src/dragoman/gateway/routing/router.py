@@ -10,12 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman import dialects
-from dragoman.core.backend import Backend, ServedModel
+from dragoman.core.backend import Attempts, Backend, ServedModel
 from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     DragomanError,
+    NotAskedError,
     RemoteError,
     UnknownModelError,
     UpstreamError,
@@ -179,13 +180,12 @@ class Router:
 
     def _load(self, name: str) -> float:
         """Returns the number of requests that the preferred backend of a model has; infinite if it accepts none now."""
-        for backend, model in self._named(name):
-            health = backend.health()
-            limited = health.get("limited_s")
-            if isinstance(limited, Mapping) and model in limited:
-                return math.inf
-            return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
-        return math.inf
+        return next((requests_of(backend.health(), model) for backend, model in self._named(name)), math.inf)
+
+    def is_balanced_by_prefix(self, request: Request, client: ClientFacts) -> bool:
+        """Returns whether a rule treats the backends of this request as replicas of one model."""
+        decision = None if self._rules is None else self._rules.decide(request, client, self._load)
+        return decision is not None and decision.rule.balance == "prefix"
 
     def vision_routes(self, request: Request, client: ClientFacts) -> list[ModelRoute]:
         """Returns the backends that describe the images of this request for its model; empty: images stay."""
@@ -263,6 +263,19 @@ def backend_name(backend: Backend) -> str:
     return backend.name or str(backend.health().get("backend", ""))
 
 
+def requests_of(health: Mapping[str, object], model: str) -> float:
+    """Returns the number of active and waiting requests of a backend; infinite if the model has reached a limit.
+
+    Args:
+        health: The health of the backend.
+        model: Its own name of the model.
+    """
+    limited = health.get("limited_s")
+    if isinstance(limited, Mapping) and model in limited:
+        return math.inf
+    return sum(count for field in ("active", "waiting") if isinstance(count := health.get(field), int))
+
+
 def _as_alias(model: ServedModel, alias: str) -> ServedModel:
     return dataclasses.replace(model, id=alias, display_name="")
 
@@ -309,6 +322,23 @@ def failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notic
     log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
     path = f"{backend_name(failed)} > {backend_name(backend)}"
     return Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path)
+
+
+def with_last_resort(routes: list[ModelRoute], error: DragomanError, attempts: Attempts) -> list[ModelRoute]:
+    """Returns the routes, the first of which failed; servers that were not asked come last, and are asked then.
+
+    A single server is not asked while it gets no requests: the client gets the error at once.
+
+    Args:
+        routes: The routes that are left.
+        error: The error of the first one.
+        attempts: What was asked so far.
+    """
+    if isinstance(error, NotAskedError) and not attempts.insists and len(attempts.failed) + len(routes) > 2:
+        routes = [*routes, routes[0]]
+        attempts.not_asked += 1
+    attempts.insists = 0 < len(routes) - 1 <= attempts.not_asked
+    return routes
 
 
 def _is_request_error(error: RemoteError) -> bool:

@@ -242,6 +242,8 @@ class AccessRecord:
         facts["upstream"] = attempts.upstream
         facts["upstream_model"] = attempts.model[:NAME_LIMIT_CHARS]
         facts["attempts"] = attempts.count
+        if attempts.placement:
+            facts["placement"] = attempts.placement
         if attempts.failed:
             failed = attempts.failed[:FAILED_LIMIT]
             facts["failed_attempts"] = [{"upstream": name, "error": reason[:300]} for name, reason in failed]

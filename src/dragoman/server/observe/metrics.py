@@ -126,6 +126,11 @@ class Metrics:
                 "dragoman_reasks_total", "Responses after which the model was re-asked.", ("upstream",)
             ),
         }
+        self._placements = make.counter(
+            "dragoman_placements_total",
+            "Requests of rules with the balance `prefix`, by why their upstream was chosen.",
+            ("upstream", "reason"),
+        )
         self._key_requests = make.counter("dragoman_key_requests_total", "Requests by API key.", ("key", "status"))
         self._key_tokens = make.counter("dragoman_key_tokens_total", "Tokens by API key.", ("key", "kind"))
         self._cached = make.counter(
@@ -201,6 +206,8 @@ class Metrics:
             self._failures.labels(dialect, model, record.error.partition(":")[0], upstream).inc()
         for repeated, kind in record.attempts.repeats:
             self._child(self._repeats[kind], repeated).inc()
+        if record.attempts.placement:
+            self._child(self._placements, upstream, record.attempts.placement).inc()
         if record.client.key:
             self._child(self._key_requests, record.client.key, str(record.status)).inc()
             self._child(self._key_tokens, record.client.key, "input").inc(record.usage.input_tokens)

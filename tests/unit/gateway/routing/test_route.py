@@ -147,6 +147,15 @@ def test_conversation_without_session_keeps_its_model() -> None:
     assert others == {"a", "b", "c"}
 
 
+def test_rule_with_balance_prefix_needs_no_model() -> None:
+    rules = Routes(take_routes({"routes": [{"balance": "prefix"}]}, "file"))
+    decision = rules.decide(request(), CLIENT)
+    assert decision is not None
+    assert (decision.models, decision.rule.balance) == ((), "prefix")
+    assert rules.balances_by_prefix
+    assert not routes({}).balances_by_prefix
+
+
 def test_exchange_is_decided_once() -> None:
     drawn = iter([0.1, 0.9, 0.9, 0.1])
     rules = Routes(take_routes({"routes": [{"use": {"a": 1, "b": 1}}]}, "file"), random=lambda: next(drawn))
@@ -189,6 +198,11 @@ def test_prompt_is_counted_only_if_other_conditions_hold() -> None:
         ),
         ([{"use": "m", "time": "22:00-06:00", "zone": "../x"}], "expected a time zone such as"),
         ([{"use": "m", "balance": "least-busy"}], "unknown 'least-busy'; did you mean 'least_busy'?"),
+        (
+            [{"use": {"m": 1, "n": 2}, "balance": "prefix"}],
+            "expected a list, since the load decides how many requests a replica gets, got a table of weights"
+            " - at routes[1].use, from file",
+        ),
         (
             [{"use": "m", "min_tokens": 9, "max_tokens": 5}],
             "expected at least min_tokens, 9, got 5 - at routes[1].max_tokens",

@@ -1,0 +1,1 @@
+"""State that outlives a request, behind one interface: in this process, on this machine, or shared by many replicas."""
