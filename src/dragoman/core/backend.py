@@ -123,7 +123,9 @@ class Attempts:
         "count",
         "failed",
         "format",
+        "insists",
         "model",
+        "not_asked",
         "placement",
         "prompt_s",
         "queue_s",
@@ -150,6 +152,10 @@ class Attempts:
 
         None: no server was waited for.
         """
+        self.not_asked = 0
+        """How many servers were not asked, as they get no requests for a while; they come last."""
+        self.insists = False
+        """Whether such a server is asked nevertheless, as no other one could answer."""
         self.tool_mode = ""
         """How tools reach the model, as the backend names it, such as `native`; empty: not known."""
         self.format = ""

@@ -30,7 +30,14 @@ from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.routing.image_descriptions import ImageDescriber
 from dragoman.gateway.routing.replica_placer import PlacedExchange, ReplicaPlacer
 from dragoman.gateway.routing.route import Routes
-from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
+from dragoman.gateway.routing.router import (
+    ModelRoute,
+    Router,
+    backend_name,
+    failover_notice,
+    rerouted,
+    with_last_resort,
+)
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.token_counting import TokenCount, TokenCounter
 from dragoman.gateway.vendor_tools import client_run_tools
@@ -295,6 +302,7 @@ class Gateway:
             else:  # raised before Start, so no event was sent
                 if placed is not None:
                     placed.fail(error)
+                routes = with_last_resort(routes, error, context.attempts)
                 warnings.append(failover_notice(routes, error))
                 routes = routes[1:]
                 if placed is not None:

@@ -331,14 +331,15 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         if mode.chat_template or mode.endpoint == "completions":
             await self._planner.prepare(request.model, mode, self._connection)
+        if self.reply_store.shared is not None and mode.writes_past_turns:
+            await self._planner.verbatim_history.recall(request)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
-        attempts = context.attempts
-        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
-        attempts.format = plan.format.name if plan.format is not None else ""
+        context.attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        context.attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)
@@ -368,12 +369,17 @@ class HttpBackend(Backend):
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
         if (spans := context.attempts.spans) is not None:
             headers = spans.upstream_headers(headers)
-        retry, model = context.attempts.retry, context.attempts.model
+        attempts, connection = context.attempts, self._connection
+        retry, model, insists = attempts.retry, attempts.model, attempts.insists
         if context.observer is None:
-            queue = context.attempts.queue
-            return await self._connection.open(path, body, headers, on_retry=retry, on_queued=queue, model=model)
+            queue = attempts.queue
+            return await connection.open(
+                path, body, headers, on_retry=retry, on_queued=queue, model=model, insists=insists
+            )
         head: dict[str, str] = {}
-        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry, model=model)
+        pieces = connection.stream_post(
+            path, body, headers, on_headers=head.update, on_retry=retry, model=model, insists=insists
+        )
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:
