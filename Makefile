@@ -147,7 +147,7 @@ dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, an
 
 # By the extras that they are for, as deploy/Dockerfile names them.
 lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the ranges, with hashes
-	@for extras in server server,embedded server,limits,postgresql; do \
+	@for extras in server server,embedded server,limits,state; do \
 	  $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra $$(echo $$extras | sed 's/,/ --extra /g') --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
 	done
