@@ -25,6 +25,7 @@ from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
+from dragoman.compose.replies import share_replies, shared_replies
 from dragoman.compose.responses import response_store
 from dragoman.compose.state import state_store
 from dragoman.config.own_formats import with_formats
@@ -102,6 +103,7 @@ def build_gateway(
     tools = vendor_tools(config, prices)
     gateway = new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
     share_prefixes(gateway, config, shared_dir)
+    share_replies(gateway.backends, config, shared_dir)
     return gateway
 
 
@@ -199,7 +201,10 @@ def local_backends(
     if embedded:
         from dragoman.backends.embedded.backend import EmbeddedBackend
 
-        backends[_EMBEDDED] = EmbeddedBackend.from_config(config.embedded, get_weights(config.embedded), report)
+        local = EmbeddedBackend.from_config(config.embedded, get_weights(config.embedded), report)
+        if (replies := shared_replies(config.state, None)) is not None:
+            local.share_replies(replies)
+        backends[_EMBEDDED] = local
     return backends
 
 

@@ -331,14 +331,15 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         if mode.chat_template or mode.endpoint == "completions":
             await self._planner.prepare(request.model, mode, self._connection)
+        if self.reply_store.shared is not None and mode.writes_past_turns:
+            await self._planner.verbatim_history.recall(request)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
-        attempts = context.attempts
-        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
-        attempts.format = plan.format.name if plan.format is not None else ""
+        context.attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        context.attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)

@@ -114,7 +114,8 @@ class ResponseOpener:
         stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, self._clean)]
         recorder = None
         if plan.mode.tool_mode != "native" or self._recovers_leaks or plan.upstream.reply_format:
-            recorder = ReplyRecorder(self._history) if plan.tools else None
+            is_shared = plan.mode.writes_past_turns
+            recorder = ReplyRecorder(self._history, is_shared=is_shared) if plan.tools else None
             stages.append(self._text_reader(plan, context, recorder))
         stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
         if stops is not None:
