@@ -88,16 +88,16 @@ test: $(VENV)/dev.done weights ## run the tests without real agents, clients and
 	@echo "== tests"
 	@$(PYTEST) --ignore tests/e2e $(ARGS)
 	@echo "== tests with two gateway processes"
-	@$(PYTEST) --workers 2 --ignore tests/e2e $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) --workers 2 tests/integration tests/contract $(ARGS) || [ $$? -eq 5 ]
 
 test-all: $(VENV)/dev.done $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"
-	@$(PYTEST) --workers 2 --ignore tests/e2e $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
+	@$(PYTEST) --workers 2 tests/integration tests/contract $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
 
-servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
-	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)
+servers: $(VENV)/dev.done weights ## all tests with real models and servers, of which the other targets run a part
+	@$(BIN)/python -m pytest --every --durations 10 -m model $(ARGS)
 
 # PyPI's own build for CPUs wants a torch that is not there, and looks for itself by another name.
 VLLM := 0.32.0

@@ -16,13 +16,15 @@ SHORT_CHARS = 12
 POSITIONS = 4
 """The number of checked positions in a longer text."""
 
+EXHAUSTIVE = 60
+"""Examples of a property from which everything is checked."""
 EVERY_POSITION = 1000
 """Examples of a property from which every position of a text is checked."""
 
 
 def exhaustive() -> bool:
     """Whether this run checks everything."""
-    return settings.default.max_examples >= 100
+    return settings.default.max_examples >= EXHAUSTIVE
 
 
 def positions(text: str, end: int) -> Sequence[int]:
