@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     """What single servers reach, in operations per second."""
 
     redis: float = 100_000.0
-    postgresql: float = 10_000.0
+    postgresql: float = 3_800.0
 
 
 ZIPF: Final = 1.1
