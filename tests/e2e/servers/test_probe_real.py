@@ -87,6 +87,7 @@ def test_probe_of_llama_server_detects_tool_mode(mode: str, verdict: str, words:
     assert report.choice.constrain == ("gbnf", "json_schema")
 
 
+@pytest.mark.every  # 25 s; tests/integration/backends/test_auto_mode.py does it with a fake server
 def test_serve_measures_tool_mode_of_model(tmp_path: Path) -> None:
     """With a server that drops tools, and a 135M model that writes calls in one format only."""
     dialect = dialects.get("anthropic_messages")
