@@ -48,10 +48,10 @@ class Costs(NamedTuple):
     stream_kb: float = 49.0
     core_share: float = 0.7
     """Share of a core that is used, so that one gateway in three may fail."""
-    state_ops: float = 4.0
+    state_ops: float = 13.0
     """Commands at Redis for a request of a key with limits."""
-    state_writes: float = 2.0
-    """Transactions at PostgreSQL for a request: a record in a batch, and half of the responses stored."""
+    state_writes: float = 2.5
+    """Transactions at PostgreSQL for such a request, its record included (`bench.replicas --traffic`)."""
     blocks: float = 100.0
     """Of a conversation, in the prefix map."""
     block_bytes: float = 300.0
@@ -61,7 +61,7 @@ class Limits(NamedTuple):
     """What single servers reach, in operations per second."""
 
     redis: float = 100_000.0
-    postgresql: float = 10_000.0
+    postgresql: float = 3_800.0
 
 
 ZIPF: Final = 1.1

@@ -19,6 +19,7 @@ if something is violated. Needs redis-server, PostgreSQL, nginx and llama-server
 
 import argparse
 import asyncio
+import math
 import signal
 import sys
 import tempfile
@@ -65,7 +66,7 @@ async def _until_ended(clients: Clients, streams: Sequence[Stream]) -> None:
             await asyncio.sleep(0.05)
 
 
-async def kill_in_turn(found: Deployment, clients: Clients, rounds: int, streams: int) -> None:
+async def kill_in_turn(found: Deployment, clients: Clients, rounds: int, streams: int, minutes: float) -> None:
     """Kills each process once in each round.
 
     Args:
@@ -73,9 +74,14 @@ async def kill_in_turn(found: Deployment, clients: Clients, rounds: int, streams
         clients: their clients, which have started.
         rounds: number of rounds.
         streams: number of clients that stream.
+        minutes: time after which no further process is killed.
     """
+    until_s = time.monotonic() + 60 * minutes
     for number in range(rounds):
         for victim in found.programs:
+            if time.monotonic() > until_s:
+                print(f"stopped in round {number + 1}, after {minutes:g} minutes", file=sys.stderr, flush=True)
+                return
             await _until_busy(found, clients, streams)
             clients.on_kill("llama" if victim in found.llamas else "gateway", victim.name, victim.port)
             cut = clients.cut_by(victim.name if victim in found.llamas else victim.port)
@@ -134,7 +140,13 @@ def violations(results: StreamOutcomes, clients: Clients) -> Iterator[str]:
 
 
 async def measure(
-    rounds: int, streams: int, chains: int = CHAINS, *, outage: bool = False, traffic: bool = False
+    rounds: int,
+    streams: int,
+    chains: int = CHAINS,
+    minutes: float = math.inf,
+    *,
+    outage: bool = False,
+    traffic: bool = False,
 ) -> bool:
     """Runs the deployment, prints what clients saw, and returns whether all requirements hold.
 
@@ -142,6 +154,7 @@ async def measure(
         rounds: how often each process is killed.
         streams: number of clients that stream.
         chains: number of clients that continue stored responses.
+        minutes: time after which no further process is killed.
         outage: whether the stores are stopped instead.
         traffic: whether the use of the stores is measured instead, undisturbed.
     """
@@ -159,7 +172,7 @@ async def measure(
                 if outage:
                     await stop_stores(found, clients, streams)
                 else:
-                    await kill_in_turn(found, clients, rounds, streams)
+                    await kill_in_turn(found, clients, rounds, streams, minutes)
             finally:
                 await clients.stop()
     for (killed, outcome), count in sorted(clients.results.counts.items()):
@@ -182,11 +195,12 @@ def main() -> int:
     parser.add_argument(
         "--chains", type=int, default=CHAINS, help="clients that continue stored responses; 0: no shared state"
     )
+    parser.add_argument("--minutes", type=float, default=math.inf, help="kill nothing more after this time")
     parser.add_argument("--outage", action="store_true", help="stop the stores for ten seconds each instead")
     parser.add_argument("--traffic", action="store_true", help="measure what requests ask of the stores instead")
     args = parser.parse_args()
     modes = {"outage": args.outage, "traffic": args.traffic}
-    return 0 if asyncio.run(measure(args.rounds, args.streams, args.chains, **modes)) else 1
+    return 0 if asyncio.run(measure(args.rounds, args.streams, args.chains, args.minutes, **modes)) else 1
 
 
 if __name__ == "__main__":

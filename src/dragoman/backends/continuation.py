@@ -18,7 +18,8 @@ import msgspec
 from dragoman.core.backend import Backend, EventStream, ExchangeContext
 from dragoman.core.errors import DragomanError, RemoteError, UpstreamError, loggable_message
 from dragoman.core.events import AnyEvent, Finish, Notice, TextDelta, UsageUpdate
-from dragoman.core.messages import Request, Usage
+from dragoman.core.messages import Request, Usage, known_tools
+from dragoman.parsing.format import Format
 
 log = logging.getLogger("dragoman.backends")
 
@@ -40,6 +41,22 @@ def is_outage(error: DragomanError) -> bool:
     if isinstance(error, UpstreamError) and error.status is not None:
         return error.status >= 500 or error.status in (408, 429)
     return isinstance(error, RemoteError)
+
+
+def may_constrain(request: Request, format: Format | None, text: str) -> bool:
+    """Returns whether the constraint of a whole response also describes what can follow this text of it.
+
+    Args:
+        request: The request.
+        format: The format in which the model writes calls.
+        text: The text so far.
+    """
+    if not text:
+        return True
+    if request.tool_choice.mode != "auto" or request.response_schema or format is None:
+        return False
+    constraint = format.constrain(known_tools(request.tools), request.tool_choice)
+    return constraint is None or (constraint.trigger not in text and text.lstrip()[:1] not in ("{", "[", "`"))
 
 
 def continued_notice(failed: str, backend: str, error: DragomanError) -> Notice:

@@ -10,10 +10,10 @@ from dragoman.host_names import LOOPBACK, host_name
 
 _EXAMPLES = """
     examples:
-      dragoman deploy ray config.toml                          on the cluster of this machine
-      dragoman deploy ray config.toml --address 10.0.0.1:6379  on another one
-      dragoman deploy ray config.toml --dry-run > serve.yaml   for `serve deploy serve.yaml`
-      dragoman deploy ray --remove                             stop it
+      dragoman deploy ray config.toml                           on the cluster of this machine
+      dragoman deploy ray config.toml --address 10.0.0.1:6379   on another one
+      dragoman deploy ray config.toml --dry-run                 configuration for `serve deploy`
+      dragoman deploy ray --remove                              stop it
 
     exit status:
       0  the application runs, or was removed

@@ -12,7 +12,17 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from dragoman.core.events import AnyEvent, Notice, ReasoningDelta, RefusalDelta, TextDelta, ToolCallDelta, UsageUpdate
+from dragoman.core.events import (
+    AnyEvent,
+    Failure,
+    Finish,
+    Notice,
+    ReasoningDelta,
+    RefusalDelta,
+    TextDelta,
+    ToolCallDelta,
+    UsageUpdate,
+)
 
 _Key: TypeAlias = tuple[type, int]
 _TEXTS: Final = (TextDelta, ReasoningDelta, RefusalDelta, ToolCallDelta)
@@ -25,12 +35,15 @@ class ReceivedEvents:
     def __init__(self) -> None:
         self._units: list[tuple[_Key, int]] = []
         """Each event, or run of text, with the number of its characters."""
+        self.is_complete = False
+        """Whether the response has ended."""
 
     def add(self, events: Sequence[AnyEvent]) -> None:
         """Adds events that the client receives."""
         for event in events:
             if isinstance(event, _NOT_COMPARED):
                 continue
+            self.is_complete = isinstance(event, Finish | Failure)
             key, size = _unit(event)
             if size and self._units and self._units[-1][0] == key:
                 size += self._units.pop()[1]

@@ -179,3 +179,15 @@ async def test_native_response_without_content_fails_over(way: str, front: str, 
             answer = await upstream_ask(url, path, stream)
     assert (answer.status_code, "Hello" in answer.text) == (200, True)
     assert "failed_over: a > b" in answer.headers["x-dragoman-warnings"]
+
+
+@pytest.mark.parametrize(
+    ("position", "is_constrained"), [(0, True), (20, True), (TEXT.index("<tool_call>") + 14, False)]
+)
+async def test_grammar_is_sent_again_until_a_call_begins(position: int, is_constrained: bool) -> None:
+    request = replace(ASKED, stream=True, max_tokens=999)
+    async with gateway(writes_rest(TEXT, position), writes_rest(TEXT), provider="llama_cpp") as (url, servers):
+        answer = await ask(url, "openai_chat", request)
+    assert len(answer.calls) == 2
+    assert "grammar" in json.loads(servers[0].asked[-1][2])
+    assert ("grammar" in json.loads(servers[1].asked[-1][2])) == is_constrained

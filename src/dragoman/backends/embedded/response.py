@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.backends.continuation import continued_notice
+from dragoman.backends.continuation import continued_notice, may_constrain
 from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, continued
 from dragoman.backends.embedded.continued_output import continued_output
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
@@ -204,10 +204,7 @@ class EmbeddedResponse:
 
     def _body_after(self, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
         """Returns the request without a grammar, which describes a whole text, unless any text can follow this one."""
-        request, format = self._request, self._backend.format
-        is_free = request.tool_choice.mode == "auto" and not request.response_schema
-        may_begin_call = text.lstrip()[:1] in ("{", "[", "`") or any(marker in text for marker in format.markers)
-        if not text or (is_free and not may_begin_call):
+        if may_constrain(self._request, self._backend.format, text):
             return body
         return {name: value for name, value in body.items() if name not in GRAMMAR_FIELDS}
 

@@ -48,20 +48,23 @@ class ResponseOutbox:
         store: StateStore,
         kind: StateKind[StoredResponse],
         max_bytes: int = MAX_BYTES,
+        retry_s: float = RETRY_S,
         now_s: Callable[[], float] = time.monotonic,
     ) -> None:
         """Args:
         store: The store.
         kind: The kind of the responses.
         max_bytes: Maximum size of the responses that wait; the oldest are dropped.
+        retry_s: Time after which a store that failed is tried again, in seconds.
         now_s: Monotonic clock, in seconds.
         """
         self._store, self._kind, self._max_bytes, self._now_s = store, kind, max_bytes, now_s
+        self._retry_s = retry_s
         self._waiting: OrderedDict[str, _Waiting] = OrderedDict()
         self._size_bytes = 0
         self._dropped = 0
         self._successes = 0
-        self._failed_s = -RETRY_S
+        self._failed_s = -retry_s
         self._lock = threading.Lock()
         """Protects `_waiting`, its size, and `_thread`; not held during I/O."""
         self._stop = threading.Event()
@@ -90,7 +93,7 @@ class ResponseOutbox:
             size_bytes: What it needs in memory.
             then_used: Ids of responses that count as used after it.
         """
-        if self._now_s() - self._failed_s >= RETRY_S:
+        if self._now_s() - self._failed_s >= self._retry_s:
             try:
                 self._store.put(self._kind, id, stored, size_bytes, then_used)
             except BackendUnavailableError as error:
@@ -131,7 +134,7 @@ class ResponseOutbox:
                 if failures == _MAX_FAILURES:
                     return
             else:
-                self._failed_s = -RETRY_S
+                self._failed_s = -self._retry_s
                 self._successes += 1
                 self._finish(id, entry)
         if not self._waiting:
@@ -149,7 +152,7 @@ class ResponseOutbox:
 
     def _run(self) -> None:
         while True:
-            stopped = self._stop.wait(RETRY_S)
+            stopped = self._stop.wait(self._retry_s)
             self.flush()
             with self._lock:
                 if stopped or not self._waiting:

@@ -6,6 +6,7 @@ from typing import Any
 
 import msgspec
 
+from dragoman.backends.continuation import may_constrain
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.upstream_response import ResponseBody
 from dragoman.backends.text_mode import completions
@@ -65,16 +66,7 @@ def rest_of(plan: RequestPlan, text: str, context: ExchangeContext) -> bytes:
         raise UnsupportedError(f"expected a model that writes the format {quote(expected)}, got one of {quote(own)}")
     body: dict[str, Any] = msgspec.json.decode(plan.upstream.body)
     body["prompt"] += text
-    if not _may_constrain(plan, text):
+    if not may_constrain(plan.request, plan.format, text):
         for name in plan.constraint.fields:
-            del body[name]
+            body.pop(name, None)  # absent if the server has rejected it
     return msgspec.json.encode(body)
-
-
-def _may_constrain(plan: RequestPlan, text: str) -> bool:
-    """Returns whether the constraint, which describes a whole response, also describes what can follow the text."""
-    request = plan.request
-    if not text:
-        return True
-    is_free = request.tool_choice.mode == "auto" and not request.response_schema
-    return is_free and plan.format is not None and not any(marker in text for marker in plan.format.markers)
