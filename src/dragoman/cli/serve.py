@@ -218,7 +218,7 @@ def _print_settings(args: argparse.Namespace, config: settings.Config, origin: d
     _resolve(config.server)
     if not missing:
         compose.vendor_tools(config)
-        record_writer(config.records)  # checks the URL
+        record_writer(config)  # checks the URL
         compose.upstream_backends(config, probe=False)  # checks that the APIs exist and the keys are set
         check_plugins(config)
     if args.json:
@@ -301,7 +301,7 @@ def _serve_until_stopped(
         capture=config.capture,
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
-        records=record_writer(config.records),
+        records=record_writer(config),
         limits=usage_limits(config, None),
     )
 

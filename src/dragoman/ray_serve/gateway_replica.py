@@ -91,7 +91,7 @@ class GatewayReplica:
             config.server,
             capture=config.capture,
             keys=KeyRing.from_config(config),
-            records=record_writer(config.records),
+            records=record_writer(config),
             limits=usage_limits(config, None),
         )
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from dragoman import compose
 from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, require_extras
+from dragoman.compose.records import records_url
 from dragoman.core.errors import ConfigError, DragomanError
 
 if TYPE_CHECKING:
@@ -74,4 +75,4 @@ def _records_url(args: argparse.Namespace) -> str:
     if args.records is not None:
         return str(args.records)
     config, _ = settings.load(compose.settings_path(args.config), os.environ, {})
-    return config.records.url
+    return records_url(config)

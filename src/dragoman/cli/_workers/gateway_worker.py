@@ -19,7 +19,7 @@ def _serve(child: Child) -> int:
     keys = KeyRing.from_config(plan.config)
     sockets = [socket.socket(fileno=descriptor) for descriptor in plan.sockets]
     rebuild = partial(rebuild_gateway, shared_dir=plan.folder)
-    records = record_writer(plan.config.records)
+    records = record_writer(plan.config)
     limits = usage_limits(plan.config, plan.folder)
     return run_worker(
         gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys, records, limits

@@ -92,7 +92,7 @@ class AgentRun:
             )
         with self._attended.signals():
             await check_claude_login(config, log.print_status)
-            async with serving(gateway, own, config.capture, record_writer(config.records)) as url:
+            async with serving(gateway, own, config.capture, record_writer(config)) as url:
                 log.silent = True
                 self._preface(selected, gateway)
                 with self._status(gateway, folder) as progress:
