@@ -121,13 +121,13 @@ async def test_prefix_spreads_when_its_replica_is_busy() -> None:
         await ask(client, CHAT, "same ")
         for each in far.values():
             each.play = waits
-        tasks = [asyncio.create_task(ask(client, CHAT, "same ")) for _ in range(8)]
-        while sum(len(each.asked) for each in far.values()) < 9:
+        tasks = [asyncio.create_task(ask(client, CHAT, "same ")) for _ in range(20)]
+        while sum(len(each.asked) for each in far.values()) < 21:
             await asyncio.sleep(0)
         for each in far.values():
             each.go.set()
         found = Counter(map(who, await asyncio.gather(*tasks)))
-    assert found == {"a": 4, "b": 4}
+    assert found == {"a": 10, "b": 10}
 
 
 async def test_reason_of_the_choice_is_counted() -> None:
