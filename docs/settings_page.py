@@ -55,6 +55,8 @@ Each rule is a table of its own, `[[routes]]` ([routing](routing.md)).""",
 Each key has a table of its own, `[keys.NAME]`, here or in a keys file ([API keys](keys.md)).""",
     "prices": """\
 Each pattern of model names has a table of its own, such as `[prices."gpu/qwen*"]` ([prices](limits.md#prices)).""",
+    "ray_deployments": """\
+Each deployment has a table of its own, `gateway`, `claude_cli`, `shared_models`, or a model's name ([Ray](ray.md)).""",
     "formats": """\
 Each format has a table of its own, `[formats.NAME]` ([plug-ins](plugins.md)); `call_format` of a server names it.""",
     "backends": """\

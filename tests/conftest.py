@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from support.gateway import Gateway
 
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
-settings.register_profile("ci", deadline=None, max_examples=100, derandomize=True)
+settings.register_profile("ci", deadline=None, max_examples=60, derandomize=True)
 settings.register_profile("long", deadline=None, max_examples=2_000)
 settings.register_profile("fuzz", deadline=None, max_examples=20_000)
 settings.load_profile("default")

@@ -31,6 +31,7 @@ PACKAGES: Final = {
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "parquet": ("arro3.core", "arro3.io"),
     "postgresql": ("psycopg",),
+    "ray": ("fastapi", "ray", "yaml"),
     "state": ("psycopg", "redis"),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),

@@ -175,6 +175,21 @@ def test_least_recently_used_goes_first(store: StateStore) -> None:
     assert store.usage(RENEWED) == (3, 100)
 
 
+@pytest.mark.parametrize("stored", ["memory", "sqlite"], indirect=True)
+def test_value_can_count_as_used_before_others(store: StateStore) -> None:
+    for key in "abc":
+        store.put(RENEWED, key, key, 1)
+    store.put(RENEWED, "d", "d", 1, then_used=("a", "missing"))
+    assert store.get_many(RENEWED, ["d", "c", "a"]) == ["d", "c", "a"]
+    store.put(RENEWED, "new", "n", 1, then_used=("d", "c", "a"))
+    assert store.get_many(RENEWED, ["new", "d", "c", "a"]) == [None, "d", "c", "a"], "it is the first to go itself"
+
+
+def test_values_used_after_another_need_not_exist(store: StateStore) -> None:
+    store.put(RENEWED, "a", "1", 1, then_used=("missing",))
+    assert store.get_many(RENEWED, ["a", "missing"]) == ["1", None]
+
+
 def test_only_one_of_many_claims_a_key(store: StateStore) -> None:
     start = threading.Barrier(8)
 
@@ -251,3 +266,29 @@ def test_first_position_of_an_empty_log_is_its_beginning(store: StateStore) -> N
     assert store.read_log("news", position) == (position, [])
     store.append("news", b"1")
     assert store.read_log("news", position).values == [b"1"]
+
+
+def test_readers_see_each_entry_once_and_in_the_same_order_while_others_write(store: StateStore) -> None:
+    start = store.read_log("news").position
+    count = 120
+
+    def write(writer: int) -> None:
+        for number in range(count // 4):
+            store.append("news", b"%d:%d" % (writer, number))
+
+    def read(_: int) -> list[bytes]:
+        position, found = start, []
+        while len(found) < count:
+            position, values = store.read_log("news", position)
+            found += values
+        return found
+
+    with ThreadPoolExecutor(6) as threads:
+        readers = [threads.submit(read, number) for number in range(2)]
+        list(threads.map(write, range(4)))
+        first, second = (reader.result() for reader in readers)
+    assert first == second
+    assert len(set(first)) == count
+    for writer in range(4):
+        own = [entry for entry in first if entry.startswith(b"%d:" % writer)]
+        assert own == [b"%d:%d" % (writer, number) for number in range(count // 4)]

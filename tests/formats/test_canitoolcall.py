@@ -30,7 +30,7 @@ WHITESPACE_ONLY = {"gemma4/vllm-text-before-call": "keeps a blank before a call,
 """Fixtures whose content differs only in leading or trailing white space."""
 STRATEGIES = ("one", "special", "token", *(f"rand:{seed}:8" for seed in range(1, 6)), "char:0")
 LONG_CHARS = 200
-"""In `make test-all`, a longer text is cut at a quarter of the positions."""
+"""In `make test-all`, a longer text is cut at an eighth of the positions."""
 FIXTURES = {
     family: list(fixtures)
     for family, fixtures in groupby(sorted(load_fixtures(), key=attrgetter("family")), attrgetter("family"))
@@ -76,7 +76,7 @@ def test_chunk_boundaries_do_not_change_events(family: str, subtests: pytest.Sub
     def check(fixture: Fixture) -> None:
         text = fixture.raw_output
         whole = joined(events(fixture, [text]))
-        step = 4 if exhaustive() and len(text) > LONG_CHARS else 1
+        step = 8 if exhaustive() and len(text) > LONG_CHARS else 1
         for at in positions(text, len(text))[::step]:
             assert joined(events(fixture, [text[:at], text[at:]])) == whole, f"cut at {at}"
 

@@ -88,7 +88,7 @@ def test_image_contains_the_package_files() -> None:
     assert copied == let_in == needed
 
 
-@pytest.mark.parametrize("extras", ["server", "server,embedded", "server,limits,postgresql"])
+@pytest.mark.parametrize("extras", ["server", "server,embedded", "server,limits,state"])
 def test_lock_file_has_all_packages_with_hashes_and_no_index(extras: str) -> None:
     """Each package of the extras occurs once, or once for each platform, with hashes, without the URL of an index."""
     text = read(f"{extras}.lock")

@@ -40,14 +40,15 @@ def program() -> str:
 
 
 def settings(port: int, gateways: Sequence[int]) -> str:
-    """Returns deploy/nginx.conf for these ports of loopback."""
+    """Returns deploy/nginx.conf for these ports; the header x-served-by of responses names the gateways."""
     text = (ROOT / "deploy" / "nginx.conf").read_text()
     pattern = r"^ *server [\d.]+:8484 (.*)$"
     kinds = dict.fromkeys(re.findall(pattern, text, re.M))
     assert kinds
     servers = "\n".join(f"server 127.0.0.1:{port} {kind}" for kind in kinds for port in gateways)
     text = re.sub(pattern, "", text, flags=re.M).replace("least_conn;", f"least_conn;\n{servers}")
-    return re.sub(r"listen \d+;", f"listen 127.0.0.1:{port};", text)
+    listen = f"listen 127.0.0.1:{port};\n    add_header x-served-by $upstream_addr always;"
+    return re.sub(r"listen \d+;", listen, text)
 
 
 @contextlib.contextmanager

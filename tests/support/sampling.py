@@ -1,6 +1,6 @@
 """The part of exhaustive checks that a run makes: everything in `make test-all`, otherwise a fixed sample.
 
-The Hypothesis profile decides: "ci" checks everything but only every third position of a text, which others vary; those
+The Hypothesis profile decides: "ci" checks everything but only every sixth position of a text, which others vary; those
 with more examples (`make fuzz`) check every position.
 """
 
@@ -16,13 +16,15 @@ SHORT_CHARS = 12
 POSITIONS = 4
 """The number of checked positions in a longer text."""
 
+EXHAUSTIVE = 60
+"""Examples of a property from which everything is checked."""
 EVERY_POSITION = 1000
 """Examples of a property from which every position of a text is checked."""
 
 
 def exhaustive() -> bool:
     """Whether this run checks everything."""
-    return settings.default.max_examples >= 100
+    return settings.default.max_examples >= EXHAUSTIVE
 
 
 def positions(text: str, end: int) -> Sequence[int]:
@@ -30,7 +32,7 @@ def positions(text: str, end: int) -> Sequence[int]:
     if settings.default.max_examples >= EVERY_POSITION or end <= SHORT_CHARS:
         return range(end)
     if exhaustive():
-        return sorted({0, end - 1, *range(_random(text).randrange(3), end, 3)})
+        return sorted({0, end - 1, *range(_random(text).randrange(6), end, 6)})
     return sorted({0, end - 1, *_random(text).sample(range(end), POSITIONS)})
 
 

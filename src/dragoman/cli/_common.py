@@ -31,7 +31,7 @@ EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
 _MAX_LINES: Final = 12
 """Maximum number of lines of a difference that are printed as text."""
-_NAMED_SECTIONS: Final = ("upstreams", "mcp", "keys", "prices", "formats", "backends")
+_NAMED_SECTIONS: Final = ("upstreams", "mcp", "keys", "prices", "ray_deployments", "formats", "backends")
 """Sections of tables whose names the user chooses."""
 _BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 BASE_URL: Final = "at this base URL, such as http://127.0.0.1:1234/v1"

@@ -1,6 +1,7 @@
 """What is written to a terminal: texts whose control characters are escaped, and a line that is overwritten."""
 
 import asyncio
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,30 +30,40 @@ def exit_status(error: DragomanError) -> int:
 
 
 class ProgressLine:
-    """Shows what the user waits for, and for how long already; without a terminal, nothing."""
+    """Shows what the user waits for, and for how long already; without a terminal, nothing. Thread-safe."""
 
     def __init__(self, out: TextIO) -> None:
         self._out = out
+        self._lock = threading.RLock()
         self._tty = out.isatty()
         self._text = ""
         self._since_s = 0.0
 
     def redraw(self) -> None:
         """Updates the seconds of the line, if there is one."""
-        if self._text:
-            self._draw()
+        with self._lock:
+            if self._text:
+                self._draw()
 
     def print(self, text: str) -> None:
         """Shows this text from now on."""
-        if text and not self._text:
-            self._since_s = time.monotonic()
-        self._text = printable(text)
-        self._draw()
+        with self._lock:
+            if text and not self._text:
+                self._since_s = time.monotonic()
+            self._text = printable(text)
+            self._draw()
+
+    def update(self, text: str) -> None:
+        """Replaces the text of the line; does nothing while no line is shown, as a report may arrive late."""
+        with self._lock:
+            if self._text:
+                self.print(text)
 
     def clear(self) -> None:
         """Removes the line."""
-        if self._text:
-            self.print("")
+        with self._lock:
+            if self._text:
+                self.print("")
 
     @contextmanager
     def showing(self, text: str) -> Iterator[None]:

@@ -9,7 +9,7 @@ import functools
 import os
 import secrets
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final, TypeAlias
@@ -25,14 +25,15 @@ from dragoman.compose.embedded_weights import get_weights
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
+from dragoman.compose.replies import share_replies, shared_replies
+from dragoman.compose.responses import response_store
+from dragoman.compose.state import state_store
 from dragoman.config.own_formats import with_formats
 from dragoman.core.backend import Backend
 from dragoman.gateway.compaction import Seal
-from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
-from dragoman.gateway.storage.response_store import ResponseStore
+from dragoman.gateway.storage.shared_key import SharedKey
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.mcp_client.endpoint import McpEndpoint
 from dragoman.mcp_client.pool import McpServers
@@ -72,6 +73,7 @@ def build_gateway(
     report: Report = no_report,
     get_weights: GetWeights = get_weights,
     shared_dir: Path | None = None,
+    remote: Sequence[Backend] | None = None,
 ) -> Gateway:
     """Returns the gateway that these settings describe. Call it in the process that serves: it opens files.
 
@@ -82,23 +84,26 @@ def build_gateway(
         get_weights: returns the weights of the embedded model.
         shared_dir: the private folder of several gateway processes, whose models run in another process, which listens
             at `MODELS_SOCKET` in it; None: this is the only gateway process.
+        remote: the backends of other machines, in place of those that run programs on this one; None: there are none.
 
     Raises:
         ConfigError: an API does not exist, the variable with a key is not set, or weights are missing.
     """
-    stored = config.response_store
-    seal = Seal(stored.seal_key.encode() if stored.seal_key else seal_key(shared_dir))
-    if shared_dir is None:
+    seal = _seal(config, shared_dir)
+    if remote is not None:
+        backends = [*upstream_backends(config, probe=True), *plugin_backends(config), *remote]
+    elif shared_dir is None:
         backends = build_backends(config, embedded=embedded, report=report, get_weights=get_weights)
     else:
         servers = upstream_backends(config, probe=True, shared=shared_state(shared_dir))
         backends = [*servers, *plugin_backends(config), *_shared(config, embedded, shared_dir / MODELS_SOCKET)]
-    store = _response_store(stored, shared_dir)
+    store = response_store(config, shared_dir)
     prices = price_book(config)
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
     gateway = new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
     share_prefixes(gateway, config, shared_dir)
+    share_replies(gateway.backends, config, shared_dir)
     return gateway
 
 
@@ -196,7 +201,10 @@ def local_backends(
     if embedded:
         from dragoman.backends.embedded.backend import EmbeddedBackend
 
-        backends[_EMBEDDED] = EmbeddedBackend.from_config(config.embedded, get_weights(config.embedded), report)
+        local = EmbeddedBackend.from_config(config.embedded, get_weights(config.embedded), report)
+        if (replies := shared_replies(config.state, None)) is not None:
+            local.share_replies(replies)
+        backends[_EMBEDDED] = local
     return backends
 
 
@@ -261,16 +269,15 @@ def serves_embedded(config: settings.Config, origin: Mapping[str, str]) -> bool:
     return config.embedded.enabled and any(key.startswith("embedded.") for key in origin)
 
 
-def _response_store(config: ResponseStoreConfig, shared_dir: Path | None) -> ResponseStore:
-    limits = (config.max_responses, config.max_bytes, config.ttl_s)
-    if not config.path and shared_dir is None:
-        return MemoryResponseStore(*limits)
-    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
-
-    if config.path:
-        return SqliteResponseStore(Path(config.path).expanduser(), *limits)
-    assert shared_dir is not None
-    return SqliteResponseStore(shared_dir / "responses.sqlite", *limits, survives_power_loss=False)
+def _seal(config: settings.Config, shared_dir: Path | None) -> Seal:
+    """Returns what signs compacted conversations: with the same key in all replicas that share state."""
+    if config.response_store.seal_key:
+        return Seal(config.response_store.seal_key.encode())
+    key = seal_key(shared_dir)
+    if not (config.state.url or config.state.database_url):
+        return Seal(key)
+    shared = SharedKey(state_store(config.state, shared_dir), key or secrets.token_bytes(32))
+    return Seal(shared=shared.keys)
 
 
 def seal_key(shared_dir: Path | None = None) -> bytes | None:

@@ -7,6 +7,7 @@ from dragoman.compose import routes, shared_state, upstream_backends, vendor_too
 from dragoman.compose.costs import price_book
 from dragoman.compose.limits import check_limits
 from dragoman.compose.prefixes import share_prefixes
+from dragoman.compose.replies import share_replies
 from dragoman.config import Config
 from dragoman.config.own_formats import with_formats
 from dragoman.gateway.gateway import Gateway
@@ -50,6 +51,7 @@ def rebuild_gateway(
     backends = [*servers, *running.backends[count:]]
     gateway = running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
     share_prefixes(gateway, config, shared_dir, running)
+    share_replies(gateway.backends, config, shared_dir)
     return gateway
 
 

@@ -25,6 +25,7 @@ from urllib.parse import urlsplit
 import msgspec
 
 from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.ray.config import RayDeploymentConfig
 from dragoman.config.checks import check, check_access
 from dragoman.config.hints import hint_for_key, hint_for_named, nearest_setting
 from dragoman.config.keys_file import keys_path, read_key
@@ -74,6 +75,7 @@ def load(
         upstreams = {name: _upstream(name, table, origin) for name, table in tables.pop("upstreams", {}).items()}
         servers = _named_tables("mcp", tables, McpServerConfig, origin)
         prices = _named_tables("prices", tables, PriceConfig, origin)
+        deployments = _named_tables("ray_deployments", tables, RayDeploymentConfig, origin)
         formats = _named_tables("formats", tables, TagFormatConfig, origin)
         keys = {name: read_key(name, table, path, environ) for name, table in tables.pop("keys", {}).items()}
         config = msgspec.convert(tables, Config, strict=False)
@@ -88,6 +90,7 @@ def load(
             formats=formats,
             keys=keys,
             prices=prices,
+            ray_deployments=deployments,
             routes=routes,
         )
     except msgspec.ValidationError as e:
@@ -141,6 +144,7 @@ def setting_values(config: Config) -> Iterator[tuple[str, object]]:
         "mcp": config.mcp,
         "keys": config.keys,
         "prices": config.prices,
+        "ray_deployments": config.ray_deployments,
         "formats": config.formats,
     }
     for section, tables in sections.items():
@@ -189,7 +193,7 @@ def _variable(key: str) -> str:
     return "DRAGOMAN_" + key.replace(".", "_").upper()
 
 
-_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "backends", "keys")
+_NESTED = ("upstreams", "tools", "mcp", "formats", "prices", "ray_deployments", "backends", "keys")
 """Sections that contain tables of their own."""
 
 
@@ -229,6 +233,7 @@ _NAMED: Mapping[str, type[msgspec.Struct] | None] = {
     "mcp": McpServerConfig,
     "formats": TagFormatConfig,
     "prices": PriceConfig,
+    "ray_deployments": RayDeploymentConfig,
     "backends": None,
 }
 """Sections of tables whose names the user chooses; None: the table's settings are those of another package."""
@@ -237,6 +242,7 @@ _NAMED_TITLES: Mapping[str, tuple[str, str]] = {
     "mcp": ("an MCP server", "url"),
     "formats": ("a format", "opener"),
     "prices": ("a price", "output_usd_per_million"),
+    "ray_deployments": ("a deployment", "max_replicas"),
     "backends": ("a backend", "plugin"),
 }
 """For each of them, what a table describes, and its most important setting."""

@@ -4,6 +4,7 @@ import math
 import os
 from collections.abc import Iterable, Mapping
 
+from dragoman.backends.ray.config import check_ray
 from dragoman.config.keys import SECRET_CHARS, is_secret
 from dragoman.config.sections import Config
 from dragoman.config.server import CAPTURE_FILTERS, RELOAD_MODES, ServerConfig
@@ -46,6 +47,7 @@ def check(config: Config, values: Iterable[tuple[str, object]], origin: Mapping[
     check_prices(config.prices)
     check_limits(config.limits)
     check_state(config.state)
+    check_ray(config.ray, config.ray_deployments, config.embedded.model, has_claude=config.claude_cli.enabled)
     if config.formats:
         from dragoman.config.own_formats import own_formats  # imports all formats
 

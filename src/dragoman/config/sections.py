@@ -7,6 +7,7 @@ import msgspec
 from dragoman.backends.claude_cli.config import ClaudeCliConfig
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.ray.config import RayConfig, RayDeploymentConfig
 from dragoman.config.chat import ChatConfig
 from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
@@ -39,6 +40,10 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
     limits: LimitsConfig = LimitsConfig()
+    ray: RayConfig = RayConfig()
+    ray_deployments: Annotated[
+        dict[str, RayDeploymentConfig], setting("Deployments on a Ray cluster, each a table of its own (docs/ray.md).")
+    ] = {}
     prices: Annotated[
         dict[str, PriceConfig],
         setting("Prices of models, each a table named by a pattern of `MODEL` or `UPSTREAM/MODEL`."),

@@ -123,11 +123,14 @@ class Attempts:
         "count",
         "failed",
         "format",
+        "insists",
         "model",
+        "not_asked",
         "placement",
         "prompt_s",
         "queue_s",
         "repeats",
+        "replicas",
         "spans",
         "tool_mode",
         "upstream",
@@ -149,6 +152,10 @@ class Attempts:
 
         None: no server was waited for.
         """
+        self.not_asked = 0
+        """How many servers were not asked, as they get no requests for a while; they come last."""
+        self.insists = False
+        """Whether such a server is asked nevertheless, as no other one could answer."""
         self.tool_mode = ""
         """How tools reach the model, as the backend names it, such as `native`; empty: not known."""
         self.format = ""
@@ -161,6 +168,8 @@ class Attempts:
         """Seconds in which the model read the prompt; None: not known."""
         self.spans: ExchangeSpans | None = None
         """Records the spans of the exchange; None: it is not traced."""
+        self.replicas: Sequence[tuple[Backend, Request]] = ()
+        """The backends that may continue the text of one that fails, each with a request under its own model name."""
 
     def begin(self, upstream: str, model: str) -> None:
         """A backend is asked.
@@ -201,6 +210,13 @@ class Attempts:
         self.count += 1
 
 
+class OpeningText(NamedTuple):
+    """What a model wrote of a response before its replica failed."""
+
+    text: str
+    tokens: int
+
+
 class ExchangeContext(msgspec.Struct, frozen=True):
     """Values that one exchange receives from outside: id, time, id generator and observer."""
 
@@ -225,6 +241,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Which backends were asked."""
     client: ClientFacts = ANONYMOUS
     """Who sent the request."""
+    opening: OpeningText | None = None
+    """Text that the model continues; its events come again, then those of the rest. Only for the embedded engine."""
 
     def generate(self, backend: "Backend", request: Request) -> EventStream:
         """Returns the events of `Backend.generate`, observed and traced."""
@@ -328,6 +346,22 @@ class Backend(ABC):
             context: The exchange that the response is part of.
         """
         return None
+
+    def continue_text(self, request: Request, text: str, context: ExchangeContext) -> EventStream:
+        """Yields the rest of a text that a model has begun, with the text as the end of the prompt.
+
+        Args:
+            request: The request, under this backend's own name of the model; `max_tokens` is what is left of it.
+            text: The model's text so far, verbatim.
+            context: The exchange; `attempts.format` names the format of the text.
+
+        Yields:
+            TextDelta, Notice, UsageUpdate of this request alone, and Finish at the end.
+
+        Raises:
+            DragomanError: At any time; `UnsupportedError` if the backend does not render prompts itself.
+        """
+        raise UnsupportedError(f"model {quote(request.model)} cannot continue a text", "model")
 
     def forwards(self, path: str, model: str) -> bool:
         """Returns whether `forward` answers at this path of an API that is not translated, such as /v1/embeddings."""

@@ -232,6 +232,10 @@ class BackendUnavailableError(RemoteError):
     status_hint = 503
 
 
+class NotAskedError(BackendUnavailableError):
+    """The server was not asked, because it failed several times just now; it may be back."""
+
+
 class UpstreamTimeoutError(RemoteError):
     """No data arrived within the time limit."""
 

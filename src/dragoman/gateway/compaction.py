@@ -20,14 +20,14 @@ import hmac
 import json
 import secrets
 import zlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final
 
 import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.backend import ExchangeContext
-from dragoman.core.errors import RequestError, UnsupportedError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, RequestError, UnsupportedError, UpstreamError
 from dragoman.core.events import (
     AnyEvent,
     Failure,
@@ -64,18 +64,26 @@ _SUMMARY_HEADING: Final = "Summary of the conversation so far, which it replaces
 class Seal:
     """Signs summaries, and verifies and opens what it has signed."""
 
-    def __init__(self, key: bytes | None = None, *, checks: bool = True) -> None:
+    def __init__(
+        self, key: bytes | None = None, *, checks: bool = True, shared: Callable[[], Sequence[bytes]] | None = None
+    ) -> None:
         """Args:
         key: Any bytes; None: random ones.
         checks: False: the signature is not verified, for replays.
+        shared: Returns the keys that all replicas use instead, of which the first one signs.
         """
-        self._key = hashlib.sha256(b"dragoman compaction" + (secrets.token_bytes(32) if key is None else key)).digest()
+        own = (secrets.token_bytes(32) if key is None else key,)
+        self._keys = shared or (lambda: own)
         self._checks = checks
 
     def seal(self, summary: str) -> str:
-        """Returns the sealed text of an item."""
+        """Returns the sealed text of an item.
+
+        Raises:
+            BackendUnavailableError: The key cannot be read.
+        """
         data = zlib.compress(summary.encode())
-        return _SEAL_PREFIX + base64.urlsafe_b64encode(self._mac(data) + data).decode()
+        return _SEAL_PREFIX + base64.urlsafe_b64encode(_mac(self._keys()[0], data) + data).decode()
 
     def unseal(self, sealed: str, path: str = "") -> str:
         """Returns the summary in an item; `path` is the item's place in the request, for errors.
@@ -83,6 +91,7 @@ class Seal:
         Raises:
             UnsupportedError: The item was sealed by another server.
             RequestError: The item is damaged, or was sealed with another key.
+            BackendUnavailableError: The key cannot be read.
         """
         if not sealed.startswith(_SEAL_PREFIX):
             message = "expected a compaction item of this gateway, got one that only the server that made it can open"
@@ -90,7 +99,7 @@ class Seal:
         try:
             decoded = base64.b64decode(sealed.removeprefix(_SEAL_PREFIX), altchars=b"-_", validate=True)
             mac, data = decoded[:_MAC_BYTES], decoded[_MAC_BYTES:]
-            if not (hmac.compare_digest(mac, self._mac(data)) or not self._checks):
+            if self._checks and not any(hmac.compare_digest(mac, _mac(key, data)) for key in self._keys()):
                 raise ValueError
             return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
         except (ValueError, binascii.Error, zlib.error):
@@ -99,8 +108,9 @@ class Seal:
                 f"{message} (setting response_store.seal_key); send the conversation without it", path
             ) from None
 
-    def _mac(self, data: bytes) -> bytes:
-        return hmac.digest(self._key, data, "sha256")
+
+def _mac(key: bytes, data: bytes) -> bytes:
+    return hmac.digest(hashlib.sha256(b"dragoman compaction" + key).digest(), data, "sha256")
 
 
 def uses_compaction(request: Request) -> bool:
@@ -229,7 +239,11 @@ class SealedSummary(EventStage):
         summary = "".join(self._texts).rpartition("</think>")[2].strip()
         if not summary:
             return [*out, Failure(UpstreamError("the model wrote no summary of the conversation"))]
-        item = {"id": self._item_id, "type": "compaction", "encrypted_content": self._seal.seal(summary)}
+        try:
+            sealed = self._seal.seal(summary)
+        except BackendUnavailableError as error:
+            return [*out, Failure(error)]
+        item = {"id": self._item_id, "type": "compaction", "encrypted_content": sealed}
         return [*out, VendorBlock(DIALECT, "compaction", json.dumps(item)), Finish("stop")]
 
 

@@ -21,12 +21,15 @@ class ResponseStoreConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=Tru
         response_store.TTL_S
     )
     path: Annotated[
-        str, setting("SQLite file for the responses, which then outlive a restart; empty: they do not.")
+        str,
+        setting(
+            "SQLite file for the responses, which then outlive a restart; empty: `[state]` has them, else the process."
+        ),
     ] = ""
     seal_key: Annotated[
         str,
         setting(
             "Key that compacted conversations are signed with, the same for all replicas. Empty: a random key that "
-            "`serve` stores in its folder."
+            "`serve` stores in its folder, or that replicas share by `[state]`."
         ),
     ] = ""

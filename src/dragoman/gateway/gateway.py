@@ -13,6 +13,8 @@ import logging
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Final
 
+import msgspec
+
 from dragoman.closing import close_all
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse, ServedModel
 from dragoman.core.client import ANONYMOUS, ClientFacts
@@ -28,8 +30,14 @@ from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.routing.image_descriptions import ImageDescriber
 from dragoman.gateway.routing.replica_placer import PlacedExchange, ReplicaPlacer
 from dragoman.gateway.routing.route import Routes
-from dragoman.gateway.routing.router import ModelRoute, Router, backend_name, failover_notice, rerouted
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.routing.router import (
+    ModelRoute,
+    Router,
+    backend_name,
+    failover_notice,
+    rerouted,
+    with_last_resort,
+)
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.token_counting import TokenCount, TokenCounter
 from dragoman.gateway.vendor_tools import client_run_tools
@@ -78,7 +86,7 @@ class Gateway:
         self._describer = ImageDescriber() if rules is not None and rules.describe_images else None
         self.placer = ReplicaPlacer() if rules is not None and rules.balances_by_prefix else None
         """Places requests by their prompts; None: no rule does."""
-        self.response_store = MemoryResponseStore() if response_store is None else response_store
+        self.response_store = ResponseStore() if response_store is None else response_store
         self._policy = policy
         self._vendor_tools = vendor_tools
         self.seal = seal or Seal()
@@ -290,9 +298,11 @@ class Gateway:
                 if self._describer is not None and (vision := self._router.vision_routes(request, context.client)):
                     request, notices = await self._describer.describe(request, vision, context)
                     warnings.extend(notices)
+                context.attempts.replicas = routes
             else:  # raised before Start, so no event was sent
                 if placed is not None:
                     placed.fail(error)
+                routes = with_last_resort(routes, error, context.attempts)
                 warnings.append(failover_notice(routes, error))
                 routes = routes[1:]
                 if placed is not None:
@@ -306,7 +316,8 @@ class Gateway:
                     raise
                 raise error from None
             arguments = (job, rerouted(routes[0], job.request), warnings, client_stages)
-            return await off_loop(context.is_large, self._builder.attempt, *arguments)
+            attempt = await off_loop(context.is_large, self._builder.attempt, *arguments)
+            return attempt if len(routes) == 1 else msgspec.structs.replace(attempt, may_fail_over=True)
 
         events = stream_response(next_attempt)
         return events if placed is None else placed.track(events)

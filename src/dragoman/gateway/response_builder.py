@@ -116,7 +116,7 @@ class ResponseBuilder:
         if compaction.uses_compaction(complete):
             complete, needs_compaction = compaction.prepare_request(complete, route, self.seal)
             if needs_compaction:
-                unstored = resolved._replace(previous_id="", input_messages=())
+                unstored = resolved._replace(ancestors=(), input_messages=())
                 summary = summary_request(complete, route, vendor_tools)
                 return ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
         plan = vendor_tools.plan(complete, route, listings)

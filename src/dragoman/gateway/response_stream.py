@@ -2,7 +2,8 @@
 
     backend.generate → batches of events → EventPipeline (the list in `Gateway._stages`) → batches for the client
 
-If a backend fails before anything has come out of the stages, the next attempt may use another one.
+If a backend fails before anything has come out of the stages, the next attempt may use another one. Where there is one,
+the events before the first content (`Start`, warnings, token counts) wait for it.
 
 A second response, which a stage asks for, is collected whole, so a streaming client gets pings meanwhile. It is limited
 in time. If it fails, the stage sends the first response with a warning.
@@ -12,18 +13,20 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import msgspec
 
 from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
-from dragoman.core.events import AnyEvent, Failure, Finish, Start
+from dragoman.core.events import AnyEvent, EventType, Failure, Finish, Notice, Start, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
 
 log = logging.getLogger("dragoman.guard")
 
+
+_PRECEDES_CONTENT: Final[frozenset[EventType]] = frozenset((Start, Notice, UsageUpdate))
 
 Generate: TypeAlias = Callable[[Request, ExchangeContext], EventStream]
 """Returns the events of a response to a request."""
@@ -42,6 +45,8 @@ class BackendAttempt(msgspec.Struct, frozen=True):
     """The stages."""
     reask_timeout_s: float
     """Time limit of a second response."""
+    may_fail_over: bool = False
+    """Whether another backend can be asked if this one fails before its first content."""
     in_thread: bool = False
     """Whether the stages run in a thread where a response begins and ends, as for a large request."""
 
@@ -63,7 +68,7 @@ async def stream_response(next_attempt: NextAttempt, failed: DragomanError | Non
     attempt = await next_attempt(failed)
     pipeline = attempt.pipeline
     try:
-        async with aclosing(attempt.generate(attempt.request, attempt.context)) as batches:
+        async with aclosing(_batches(attempt)) as batches:
             async for batch in batches:
                 if attempt.in_thread and _is_boundary(batch):
                     out = await asyncio.to_thread(pipeline.feed, batch)
@@ -107,6 +112,33 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
             yield out
     if not pipeline.ended:
         raise BackendUnavailableError("the backend ended without finishing its response")
+
+
+def _batches(attempt: BackendAttempt) -> EventStream:
+    """Returns the events of the backend; where another can be asked, they begin with the first content."""
+    batches = attempt.generate(attempt.request, attempt.context)
+    return _begin_with_content(batches) if attempt.may_fail_over else batches
+
+
+async def _begin_with_content(batches: EventStream) -> EventStream:
+    """Yields the events; those before the first content come with it.
+
+    Raises:
+        DragomanError: The error of a Failure before the first content.
+    """
+    buffered: list[AnyEvent] = []
+    async with aclosing(batches):
+        async for batch in batches:
+            buffered += batch
+            if not _PRECEDES_CONTENT.issuperset(map(type, batch)):
+                break
+        if buffered:
+            *earlier, last = buffered
+            if isinstance(last, Failure) and _PRECEDES_CONTENT.issuperset(map(type, earlier)):
+                raise last.error
+            yield buffered
+        async for batch in batches:
+            yield batch
 
 
 def _is_boundary(batch: Sequence[AnyEvent]) -> bool:

@@ -67,7 +67,7 @@ class MemoryStateStore(StateStore):
                 found.append(entry.value if entry else None)
             return found
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -75,9 +75,10 @@ class MemoryStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Keys of values that count as used after this one.
         """
         with self._lock:
-            self._put(kind, key, value, size_bytes)
+            self._put(kind, key, value, size_bytes, then_used)
 
     def put_if_absent(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> bool:
         """See `StateStore`.
@@ -122,11 +123,15 @@ class MemoryStateStore(StateStore):
     def close(self) -> None:
         """Does nothing: the state stays until the process ends."""
 
-    def _put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
-        values = self._kinds.setdefault(kind.name, _Values())
+    def _put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
+        values, now_s = self._kinds.setdefault(kind.name, _Values()), self._now_s()
         values.remove(key)
-        values.by_key[key] = _Value(value, size_bytes, self._now_s())
+        values.by_key[key] = _Value(value, size_bytes, now_s)
         values.size_bytes += size_bytes
+        for used in then_used:
+            if (entry := values.by_key.get(used)) is not None:
+                entry.used_s = now_s
+                values.by_key.move_to_end(used)
         self._evicted(kind)
 
     def _evicted(self, kind: StateKind[T]) -> _Values:

@@ -17,6 +17,8 @@ T = TypeVar("T")
 
 RETRY_S: Final = 0.5
 """How long a store that has failed is not used; then one call tries it."""
+_MAX_TRIAL_S: Final = 2.5
+"""A trial that takes longer is no longer waited for; each one occupies a thread."""
 _MAX_FAILURES: Final = 2
 """So many failures in a row are an outage; one is, if the call has waited as long as it may."""
 _RETRY_AFTER_S: Final = 1.0
@@ -42,7 +44,7 @@ class OutageBreaker:
         timeouts: Exceptions after which the store is not used again at once.
         rejections: Exceptions of a store that works, but has refused the operation.
         now_s: Monotonic clock, in seconds.
-        on_outage: Called after each failure that is an outage, such as to close idle connections.
+        on_outage: Called when the store is no longer used, such as to close idle connections.
         """
         self._name, self._now_s, self._on_outage = name, now_s, on_outage
         self._outages, self._timeouts, self._errors = (
@@ -75,10 +77,10 @@ class OutageBreaker:
         return result
 
     def _admit(self, now_s: float) -> None:
-        """Lets one call pass each time the waiting time is over."""
+        """Admits one call at a time, each after the waiting time."""
         with self._lock:
             if now_s >= self._retry_s:
-                self._retry_s = now_s + RETRY_S
+                self._retry_s = now_s + _MAX_TRIAL_S
                 return
         raise BackendUnavailableError(f"{self._name} cannot be used now", retry_after_s=_RETRY_AFTER_S)
 
@@ -92,7 +94,8 @@ class OutageBreaker:
                 self._retry_s = now_s + RETRY_S
             is_logged = now_s - self._logged_s >= _LOG_EVERY_S
             self._logged_s = now_s if is_logged else self._logged_s
-        if is_outage:
+            is_open = self._failures >= _MAX_FAILURES
+        if is_outage and is_open:
             self._on_outage()
         reason = self._reason(error)
         if is_logged:

@@ -4,7 +4,7 @@ psycopg has no time limit for a statement whose server does not respond; here on
 longer. A connection that the server has closed is noticed before it is used.
 """
 
-import threading
+import selectors
 import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
@@ -13,15 +13,19 @@ from typing import Any, Final, TypeVar
 import psycopg
 from psycopg import conninfo
 from psycopg.pq import TransactionStatus
+from psycopg.waiting import Ready
 
 from dragoman.core.errors import ConfigError
+from dragoman.state.fair_places import FairPlaces, NoFreeConnectionError
 
 T = TypeVar("T")
 
 TIMEOUT_S: Final = 2
 """How long to wait for a connection, and for the result of a statement."""
-_MAX_CONNECTIONS: Final = 8
+_MAX_CONNECTIONS: Final = 4
 """A statement takes a fraction of a millisecond, and a server has 100 connections for all replicas by default."""
+_SELECTOR: Final[type[selectors.BaseSelector]] = getattr(selectors, "PollSelector", selectors.SelectSelector)
+"""One that needs no file of its own."""
 _OPTIONS: Final[dict[str, Any]] = {
     "application_name": "dragoman",
     "connect_timeout": TIMEOUT_S,
@@ -37,14 +41,15 @@ class StatementTimeoutError(Exception):
 class BoundedConnection(psycopg.Connection[tuple[Any, ...]]):
     """A connection whose statements have a time limit."""
 
-    def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """Waits for the server.
+    def wait(self, gen: Any, *_: Any, **__: Any) -> Any:
+        """Resumes the generator each time the socket is ready, until it has the result.
 
         Raises:
-            StatementTimeoutError: It has not responded in time; the connection is closed, because its state is unknown.
+            StatementTimeoutError: The server has not responded in time; the connection is closed, because its state is
+                unknown.
         """
         try:
-            return super().wait(_bounded(gen, time.monotonic() + TIMEOUT_S), *args, **kwargs)
+            return _run(gen, self.pgconn.socket, time.monotonic() + TIMEOUT_S)
         except StatementTimeoutError:
             self.pgconn.finish()
             raise
@@ -69,18 +74,23 @@ class Connections:
                 f"special characters of the password as %XX - at {setting}"
             ) from None
         self._idle: list[BoundedConnection] = []
-        self._places = threading.BoundedSemaphore(_MAX_CONNECTIONS)
+        self._outages = 0
+        self._places = FairPlaces(_MAX_CONNECTIONS)
 
     def run(self, operation: Callable[[BoundedConnection], T]) -> T:
         """Returns what `operation` returns for a connection, in which each statement is a transaction.
 
         Raises:
             psycopg.Error: The database cannot be used, or has refused the statement.
-            StatementTimeoutError: It does not respond, or all connections are in use.
+            StatementTimeoutError: It does not respond.
+            NoFreeConnectionError: All connections are in use.
         """
-        if not self._places.acquire(timeout=TIMEOUT_S):
-            raise StatementTimeoutError("all connections are in use")
+        outages = self._outages
+        if not self._places.take(TIMEOUT_S):
+            raise NoFreeConnectionError
         try:
+            if outages != self._outages:  # waiting for the server too would exceed the time limit
+                raise StatementTimeoutError("the server did not respond to the calls before")
             connection = self._open()
             try:
                 return operation(connection)
@@ -91,6 +101,11 @@ class Connections:
                     connection.close()
         finally:
             self._places.release()
+
+    def end_waiting(self) -> None:
+        """Closes idle connections, and ends the calls that wait for one: the server does not respond."""
+        self._outages += 1
+        self.close_idle()
 
     def close_idle(self) -> None:
         """Closes the connections that are not in use."""
@@ -123,16 +138,17 @@ def _is_usable(connection: BoundedConnection) -> bool:
     return not connection.closed
 
 
-def _bounded(gen: Generator[Any, Any, T], deadline_s: float) -> Generator[Any, Any, T]:
-    """Returns the generator with a time limit; it is resumed when the socket is ready, and every 0.1 s."""
-    try:
-        needed = next(gen)
-        while True:
-            ready = yield needed
-            if not ready and time.monotonic() > deadline_s:
-                gen.close()
-                raise StatementTimeoutError("the server has not responded in time")
-            needed = gen.send(ready)
-    except StopIteration as end:
-        result: T = end.value
-        return result
+def _run(gen: Generator[Any, Any, T], socket: int, deadline_s: float) -> T:
+    """Returns the result of a generator of psycopg, whose own loop has no time limit in its older versions."""
+    with _SELECTOR() as selector:
+        try:
+            selector.register(socket, needed := next(gen))
+            while ready := selector.select(max(0.0, deadline_s - time.monotonic())):
+                next_needed = gen.send(Ready(ready[0][1]))
+                if next_needed != needed:
+                    selector.modify(socket, needed := next_needed)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        gen.close()
+        raise StatementTimeoutError("the server has not responded in time")

@@ -18,6 +18,7 @@ import psycopg
 
 from dragoman.core.errors import BackendUnavailableError
 from dragoman.state.encoding import decoded, key_digest
+from dragoman.state.fair_places import NoFreeConnectionError
 from dragoman.state.outage import OutageBreaker
 from dragoman.state.postgresql_connections import BoundedConnection, Connections, StatementTimeoutError
 from dragoman.state.postgresql_tables import StateTablesError, migrate
@@ -94,8 +95,8 @@ class PostgresqlStateStore(StateStore):
             f"the database of {_SETTING}",
             (psycopg.OperationalError, psycopg.InterfaceError, OSError),
             (StatementTimeoutError,),
-            (psycopg.Error, StateTablesError),
-            on_outage=self._connections.close_idle,
+            (psycopg.Error, StateTablesError, NoFreeConnectionError),
+            on_outage=self._connections.end_waiting,
         )
         self._has_tables = False
         self._calls = 0
@@ -110,7 +111,7 @@ class PostgresqlStateStore(StateStore):
         values = {key: value for key, value, _ in rows}
         return [decoded(kind, values.get(digest)) for digest in digests]
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -118,6 +119,7 @@ class PostgresqlStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Not used.
         """
         self._fetch(_PUT, _row(kind, key, value, size_bytes))
 

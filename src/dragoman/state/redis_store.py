@@ -52,13 +52,13 @@ class RedisStateStore(StateStore):
             ConfigError: The URL cannot be parsed.
         """
         from redis.exceptions import ConnectionError as LostError
-        from redis.exceptions import RedisError
+        from redis.exceptions import InvalidResponse, RedisError
         from redis.exceptions import TimeoutError as SlowError
 
         self._client = _client(url)
         self._breaker = OutageBreaker(
             "the server of state.url",
-            (LostError, OSError),
+            (LostError, InvalidResponse, OSError),
             (SlowError, TimeoutError),
             (RedisError,),
             on_outage=lambda: self._client.connection_pool.disconnect(inuse_connections=False),
@@ -81,7 +81,7 @@ class RedisStateStore(StateStore):
             values = self._breaker.run(lambda: self._client.mget(names))
         return [decoded(kind, value) for value in values]
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -89,6 +89,7 @@ class RedisStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: Not used.
+            then_used: Not used.
         """
         encoded = kind.encode(value)
         self._breaker.run(lambda: self._client.set(_name(kind, key), encoded, px=_ttl_ms(kind)))

@@ -8,7 +8,6 @@ Source: https://sqlite.org/wal.html, https://sqlite.org/pragma.html (2026-11).
 
 import os
 import sqlite3
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +17,7 @@ from typing import Final, TypeVar
 from dragoman.core.errors import ConfigError
 from dragoman.sqlite_wal import use_wal
 from dragoman.state.encoding import decoded, key_bytes
+from dragoman.state.fair_places import FairPlaces, NoFreeConnectionError
 from dragoman.state.outage import OutageBreaker
 from dragoman.state.store import LOG_ENTRIES, LogPage, StateKind, StateStore
 
@@ -66,6 +66,7 @@ _TOUCH: Final = """
     UPDATE entries SET used_s = ?, used_order = (SELECT max(used_order) + 1 FROM entries WHERE kind = ?)
     WHERE number = ?
 """
+_TOUCH_KEY: Final = _TOUCH.replace("number = ?", "kind = ? AND key = ?")
 _INSERT: Final = """
     INSERT INTO entries (kind, key, size_bytes, used_s, used_order)
     SELECT ?1, ?2, ?3, ?4, coalesce(max(used_order), 0) + 1 FROM entries WHERE kind = ?1
@@ -96,9 +97,11 @@ class SqliteStateStore(StateStore):
             ConfigError: The file cannot be used.
         """
         self._path, self._now_s, self._survives_power_loss = path, now_s, survives_power_loss
-        self._breaker = OutageBreaker(f"the state in {path.name}", (OSError,), (sqlite3.Error,))
+        self._breaker = OutageBreaker(
+            f"the state in {path.name}", (OSError,), (sqlite3.Error,), (NoFreeConnectionError,)
+        )
         self._connection: sqlite3.Connection | None = None
-        self._lock = threading.Lock()
+        self._turns = FairPlaces(1)
         """Protects the connection, which the threads share."""
         try:
             self._connection = self._open()
@@ -112,7 +115,7 @@ class SqliteStateStore(StateStore):
         stored = self._breaker.run(lambda: self._read(kind, keys))
         return [decoded(kind, value) for value in stored]
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -120,9 +123,10 @@ class SqliteStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Keys of values that count as used after this one.
         """
         encoded = kind.encode(value)
-        self._breaker.run(lambda: self._put(kind, key_bytes(key), encoded, size_bytes))
+        self._breaker.run(lambda: self._put(kind, key_bytes(key), encoded, size_bytes, then_used))
 
     def put_if_absent(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> bool:
         """See `StateStore`.
@@ -154,7 +158,7 @@ class SqliteStateStore(StateStore):
 
     def close(self) -> None:
         """Closes the file."""
-        with self._lock:
+        with self._turn():
             self._disconnect()
 
     def _read(self, kind: StateKind[T], keys: Sequence[str]) -> list[bytes | None]:
@@ -168,9 +172,13 @@ class SqliteStateStore(StateStore):
                 found.append(row[1] if row else None)
             return found
 
-    def _put(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int) -> None:
+    def _put(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int, then_used: Sequence[str]) -> None:
         with self._transaction() as connection:
             self._insert(connection, kind, key, value, size_bytes)
+            now_s = self._now_s()
+            uses = ((now_s, kind.name, kind.name, key_bytes(each)) for each in then_used)
+            connection.executemany(_TOUCH_KEY, uses)
+            self._evict(connection, kind)
 
     def _put_if_absent(self, kind: StateKind[T], key: bytes, value: bytes, size_bytes: int) -> bool:
         with self._transaction() as connection:
@@ -178,6 +186,7 @@ class SqliteStateStore(StateStore):
             if row is not None and decoded(kind, row[1]) is not None:
                 return False
             self._insert(connection, kind, key, value, size_bytes)
+            self._evict(connection, kind)
             return True
 
     def _insert(
@@ -186,7 +195,6 @@ class SqliteStateStore(StateStore):
         connection.execute("DELETE FROM entries WHERE kind = ? AND key = ?", (kind.name, key))
         number = connection.execute(_INSERT, (kind.name, key, size_bytes, self._now_s())).lastrowid
         connection.execute("INSERT INTO contents VALUES (?, ?)", (number, value))
-        self._evict(connection, kind)
 
     def _delete(self, kind: StateKind[T], key: bytes) -> bool:
         with self._transaction() as connection:
@@ -233,19 +241,25 @@ class SqliteStateStore(StateStore):
     @contextmanager
     def _transaction(self, *, writes: bool = True) -> Iterator[sqlite3.Connection]:
         """Yields the connection in a transaction; one that writes excludes those of other processes."""
-        if not self._lock.acquire(timeout=_BUSY_TIMEOUT_S):
-            raise sqlite3.OperationalError("another thread uses the file for too long")
+        with self._turn():
+            try:
+                if self._connection is None:
+                    self._connection = self._open()
+                self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
+                with self._connection:
+                    yield self._connection
+            except (OSError, sqlite3.Error):
+                self._disconnect()  # the file may have been replaced or repaired
+                raise
+
+    @contextmanager
+    def _turn(self) -> Iterator[None]:
+        if not self._turns.take(_BUSY_TIMEOUT_S):
+            raise NoFreeConnectionError
         try:
-            if self._connection is None:
-                self._connection = self._open()
-            self._connection.execute("BEGIN IMMEDIATE" if writes else "BEGIN")
-            with self._connection:
-                yield self._connection
-        except (OSError, sqlite3.Error):
-            self._disconnect()  # the file may have been replaced or repaired
-            raise
+            yield
         finally:
-            self._lock.release()
+            self._turns.release()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -36,6 +36,7 @@ class StateKind(Generic[T]):
     ttl_s: float
     """A value goes so many seconds after it was written or, if `is_renewed`, last read."""
     is_renewed: bool = False
+    """Whether a read counts as use; a database ignores reads in the first sixteenth of the TTL."""
     is_durable: bool = False
     """Whether a user would notice the loss, so that the value belongs into a database."""
     max_entries: int = MAX_ENTRIES
@@ -74,7 +75,7 @@ class StateStore(ABC):
         return self.get_many(kind, (key,))[0]
 
     @abstractmethod
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """Stores a value in place of an earlier one, and removes what exceeds the limits of the kind.
 
         Args:
@@ -82,6 +83,7 @@ class StateStore(ABC):
             key: The key.
             value: The value; not changed afterwards by anyone.
             size_bytes: What it needs in memory, for the limits of the kind.
+            then_used: Keys of values that count as used after this one, for stores with the limits of the kind.
         """
 
     @abstractmethod

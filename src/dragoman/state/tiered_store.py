@@ -24,7 +24,7 @@ class TieredStateStore(StateStore):
         """See `StateStore`."""
         return self._store(kind).get_many(kind, keys)
 
-    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> None:
+    def put(self, kind: StateKind[T], key: str, value: T, size_bytes: int, then_used: Sequence[str] = ()) -> None:
         """See `StateStore`.
 
         Args:
@@ -32,8 +32,9 @@ class TieredStateStore(StateStore):
             key: The key.
             value: The value.
             size_bytes: What it needs in memory.
+            then_used: Keys of values that count as used after this one.
         """
-        self._store(kind).put(kind, key, value, size_bytes)
+        self._store(kind).put(kind, key, value, size_bytes, then_used)
 
     def put_if_absent(self, kind: StateKind[T], key: str, value: T, size_bytes: int) -> bool:
         """See `StateStore`.

@@ -5,7 +5,7 @@ Stop strings apply to the text that the client receives: one that occurs inside 
 
 from collections.abc import Sequence
 
-from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, TextDelta
+from dragoman.core.events import TEXT_BREAK, AnyEvent, Detail, Notice, TextDelta, UsageUpdate
 from dragoman.core.stage import EventStage
 from dragoman.text.scanner import Markers
 
@@ -21,7 +21,7 @@ class StopStrings(EventStage):
         """The stop string that ended the text; empty until one has."""
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-        """Returns the events before the first stop string. Held-back text is emitted before any other kind of event."""
+        """Returns the events before the first stop string. Held-back text is emitted before other content."""
         if self._markers is None:
             return events
         out: list[AnyEvent] = []
@@ -29,7 +29,9 @@ class StopStrings(EventStage):
             match event:
                 case TextDelta(text):
                     out += _text_events(self.feed_text(text))
-                case Detail() if event.name != TEXT_BREAK:  # which may occur between any two chunks of a text
+                case Notice() | UsageUpdate():  # these may occur between any two chunks of a text
+                    out.append(event)
+                case Detail() if event.name != TEXT_BREAK:
                     out.append(event)
                 case _:
                     out += _text_events(self.close_text())

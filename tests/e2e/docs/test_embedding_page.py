@@ -81,6 +81,7 @@ async def test_failed_response_is_reported(exo: ModuleType) -> None:
 
 
 @pytest.mark.model
+@pytest.mark.every
 def test_mlx_example_streams_tool_call() -> None:
     """A forced call: the small model has one such call in its history, and the next one is begun for it."""
     if sys.platform == "win32":

@@ -9,6 +9,7 @@ from bench.__main__ import ALONE
 from support import bench_figures
 
 
+@pytest.mark.every
 @pytest.mark.parametrize("name", ALONE)
 def test_benchmark_with_third_party_program_gives_plausible_figures(name: str) -> None:
     if name == "proxies" and not Path("/proc/self/schedstat").exists():

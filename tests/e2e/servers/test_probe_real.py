@@ -22,6 +22,7 @@ NATIVE_CHECKS = DECISIVE_CHECKS[:3]
 """The checks that decide for servers whose tools work; the other checks try prompts of Dragoman."""
 
 
+@pytest.mark.every
 def test_probe_of_dragoman_finds_native_tools(tmp_path: Path) -> None:
     """The other APIs are tested without a model in test_probe.py."""
     with running(tmp_path) as own:
@@ -48,7 +49,13 @@ def test_probe_of_dragoman_finds_native_tools(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("mode", "verdict", "words", "format"),
     [
-        ("native", "yes", 'after two examples: get_weather({"city": "Paris"}), whole and streamed', ""),
+        pytest.param(
+            "native",
+            "yes",
+            'after two examples: get_weather({"city": "Paris"}), whole and streamed',
+            "",
+            marks=pytest.mark.every,
+        ),
         ("parse", "no", "after two examples: the call is left in the text, in the format hermes", ""),
     ],
 )
@@ -80,6 +87,7 @@ def test_probe_of_llama_server_detects_tool_mode(mode: str, verdict: str, words:
     assert report.choice.constrain == ("gbnf", "json_schema")
 
 
+@pytest.mark.every  # 25 s; tests/integration/backends/test_auto_mode.py does it with a fake server
 def test_serve_measures_tool_mode_of_model(tmp_path: Path) -> None:
     """With a server that drops tools, and a 135M model that writes calls in one format only."""
     dialect = dialects.get("anthropic_messages")

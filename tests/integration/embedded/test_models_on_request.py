@@ -83,7 +83,7 @@ def engines_of(gateway: Gateway) -> dict[str, int]:
     }
 
 
-@pytest.mark.parametrize("requests", [30, pytest.param(200, marks=pytest.mark.every)])
+@pytest.mark.parametrize("requests", [12, pytest.param(200, marks=pytest.mark.every)])
 def test_mixed_requests_of_three_models_are_all_answered(requests: int, gateway: Gateway) -> None:
     """The bound of the memory holds at every look, and what is told of the models is true."""
     chance, looks, ended = random.Random(7), list[dict[str, dict[str, Any]]](), Event()
@@ -150,6 +150,7 @@ def test_model_is_loaded_and_unloaded_by_clients(gateway: Gateway) -> None:
     assert (missing.status_code, missing.json()["error"]["param"]) == (400, "model")
 
 
+@pytest.mark.every
 def test_busy_model_is_unloaded_after_its_response(gateway: Gateway) -> None:
     body = ask(CHAT, "Write a list of 500 animals.", model=TWIN, max_tokens=200, stream=True)
     with gateway.client() as client, client.stream("POST", CHAT, json=body) as stream:

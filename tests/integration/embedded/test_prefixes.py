@@ -105,6 +105,7 @@ async def test_second_process_restores_prefix(folder: Path) -> None:
         assert await saved_files(model, folder) == [file]
 
 
+@pytest.mark.every
 async def test_llama_server_restores_prefix_of_its_own_only(folder: Path) -> None:
     program = {"engine": "llama-server", "llama_server": llama_server_program()}
     async with running() as model:
@@ -153,7 +154,9 @@ async def test_files_hold_no_conversation(folder: Path) -> None:
         assert state(model)["restored_tokens"] == saved["tokens"]
 
 
-@pytest.mark.parametrize("damage", ["cut", "changed", "text"])
+@pytest.mark.parametrize(
+    "damage", [pytest.param("cut", marks=pytest.mark.every), "changed", pytest.param("text", marks=pytest.mark.every)]
+)
 async def test_damaged_file_is_removed_and_prompt_read(folder: Path, damage: str) -> None:
     async with running() as model:
         await ask(model, RULES, "Hi")
@@ -176,6 +179,7 @@ async def test_damaged_file_is_removed_and_prompt_read(folder: Path, damage: str
         assert state(model)["restored"] == 1
 
 
+@pytest.mark.every
 async def test_file_that_engine_rejects_is_removed(folder: Path) -> None:
     async with running() as model:
         await ask(model, RULES, "Hi")
@@ -206,6 +210,7 @@ async def test_other_model_or_settings_do_not_use_file(folder: Path) -> None:
         assert len(await saved_files(model, folder)) == 2
 
 
+@pytest.mark.every
 async def test_folder_has_bounded_size(folder: Path) -> None:
     async with running() as model:
         await ask(model, RULES, "Hi")
@@ -253,7 +258,8 @@ async def test_folder_removed_while_running_does_not_fail_request(folder: Path) 
         assert state(model)["failed"] == 1
 
 
-@pytest.mark.parametrize("slots", [1, pytest.param(2, marks=pytest.mark.every)])
+@pytest.mark.every
+@pytest.mark.parametrize("slots", [1, 2])
 async def test_other_requests_do_not_evict_conversation(slots: int, folder: Path) -> None:
     """Title requests, and a subagent with a prompt of its own, come between the turns of an agent."""
     async with running(max_concurrency=slots) as model:
@@ -299,6 +305,7 @@ async def test_killed_engine_restores_prefix(folder: Path) -> None:
         assert state(model)["restored"] == 1
 
 
+@pytest.mark.every
 async def test_cancelled_reading_leaves_nothing(folder: Path) -> None:
     async with running() as model:
         messages = (v.Message("system", (v.Text(RULES),)), v.Message("user", (v.Text("Hi"),)))
@@ -338,6 +345,7 @@ async def test_context_of_agent_is_restored(folder: Path) -> None:
         assert second.input_tokens - second.cached_input_tokens < 20
 
 
+@pytest.mark.every
 async def test_common_beginning_of_changed_prefix_is_restored(folder: Path) -> None:
     async with running() as model:
         await ask(model, f"{RULES} Today is Monday. {OTHER_RULES}", "Hi")

@@ -204,6 +204,27 @@ async def test_upstream_with_open_circuit_is_skipped(monkeypatch: pytest.MonkeyP
     assert (len(one.asked), len(two.asked)) == (1, 3)
 
 
+async def test_upstreams_with_open_circuits_are_asked_if_there_is_no_other(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A server may be back before its cool-down has passed; no request is refused meanwhile."""
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(500, REFUSED)) as one, server(whole(500, REFUSED)) as two, both(one, two) as url:
+        assert (await ask(url, CHAT, True)).status_code == 502
+        one.play = whole(200, COMPLETION)
+        assert (await ask(url, CHAT, True)).status_code == 200
+        assert (await ask(url, CHAT, True)).status_code == 200
+        two.play = whole(200, COMPLETION)
+        one.play = whole(500, REFUSED)
+        assert (await ask(url, CHAT, True)).status_code == 200
+    assert (len(one.asked), len(two.asked)) == (4, 2)
+
+
+async def test_only_upstream_with_open_circuit_is_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(circuit_breaker, "FAILURE_THRESHOLD", 1)
+    async with server(whole(500, REFUSED)) as one, serving(Gateway([behind("one", one.url)])) as (_, url):
+        assert [(await ask(url, CHAT, True)).status_code for _ in range(2)] == [502, 503]
+    assert len(one.asked) == 1
+
+
 async def test_unreachable_upstream_is_skipped() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         nobody = f"http://127.0.0.1:{taken.getsockname()[1]}"

@@ -8,6 +8,7 @@ import itertools
 import json
 import sys
 import tempfile
+import time
 from collections.abc import AsyncGenerator, Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -38,9 +39,9 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import OBJECT_BYTES, ResolvedRequest, ResponseStore
-from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
+from dragoman.state.memory_store import MemoryStateStore
+from dragoman.state.sqlite_store import SqliteStateStore
 from support.events import all_events
 from support.gateway import DEADLINE_S
 from support.scripted_backend import Script, Scripted, plain, served, serving
@@ -72,11 +73,11 @@ def making(kind: str, folder: Path) -> Iterator[MakeStore]:
     """Makes stores of this kind, each empty, and closes them at the end."""
     with contextlib.ExitStack() as stack:
 
-        def make(**settings: Any) -> ResponseStore:
+        def make(now_s: Callable[[], float] = time.time, **settings: Any) -> ResponseStore:
             if kind == "memory":
-                return MemoryResponseStore(**settings)
+                return ResponseStore(MemoryStateStore(now_s), **settings)
             file = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=folder))) / "responses.sqlite"
-            store = SqliteResponseStore(file, **settings)
+            store = ResponseStore(SqliteStateStore(file, now_s), **settings)
             stack.callback(store.close)
             return store
 
@@ -114,6 +115,30 @@ def test_continued_conversation_drops_earlier_instructions(make_store: MakeStore
     assert whole.messages == (system, user("one"), model("answer 1"), user("two"), model("answer 2"), user("three"))
     fork = memory.resolve(asked("other", "1")).request
     assert fork.messages == (user("one"), model("answer 1"), user("other"))
+
+
+def test_long_conversation_is_read_in_few_steps(make_store: MakeStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    memory = make_store()
+    for number in range(100):
+        store_response(memory, str(number), asked(f"question {number}", str(number - 1) if number else ""))
+    reads: list[int] = []
+    for kind in (MemoryStateStore, SqliteStateStore):
+        read = kind.get_many
+        monkeypatch.setattr(kind, "get_many", lambda *args, read=read: (reads.append(len(args[2])), read(*args))[1])
+    messages = memory.resolve(asked("last", "99")).request.messages
+    assert [part.text for m in messages for part in m.parts if isinstance(part, v.Text)] == [
+        *(text for number in range(100) for text in (f"question {number}", f"answer {number}")),
+        "last",
+    ]
+    assert reads == [1, 32, 32, 32, 3]
+
+
+def test_conversation_with_a_deleted_response_cannot_be_continued(make_store: MakeStore) -> None:
+    memory = make_store()
+    for number in range(3):
+        store_response(memory, str(number), asked("more", str(number - 1) if number else ""))
+    assert memory.delete("1")
+    assert [_is_kept(memory, id) for id in "012"] == [True, False, False]
 
 
 def test_unknown_previous_response_is_rejected(make_store: MakeStore) -> None:

@@ -15,10 +15,9 @@ from dragoman.core import messages as v
 from dragoman.core.errors import BackendUnavailableError, ConfigError, UnknownResponseError
 from dragoman.gateway.config import ResponseStoreConfig
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResponseStore
-from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
 from dragoman.server.app import App
+from dragoman.state.sqlite_store import SqliteStateStore
 from support.processes import python_process
 from support.scripted_backend import Scripted, plain
 
@@ -36,23 +35,27 @@ def texts(request: v.Request) -> list[str]:
     return [part.text for message in request.messages for part in message.parts if isinstance(part, v.Text)]
 
 
+def opened(path: Path, **settings: int) -> ResponseStore:
+    return ResponseStore(SqliteStateStore(path, setting="response_store.path"), **settings)
+
+
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
     return tmp_path / "responses.sqlite"
 
 
 @pytest.fixture
-def store(path: Path) -> Iterator[SqliteResponseStore]:
-    store = SqliteResponseStore(path)
+def store(path: Path) -> Iterator[ResponseStore]:
+    store = opened(path)
     yield store
     store.close()
 
 
 def test_responses_outlive_the_store(path: Path) -> None:
-    first = SqliteResponseStore(path)
+    first = opened(path)
     first.add(first.resolve(asked("one")), reply("1"), b'{"n" : 1.50}')
     first.close()
-    second = SqliteResponseStore(path)
+    second = opened(path)
     assert texts(second.resolve(asked("two", "1")).request) == ["one", "answer 1", "two"]
     assert second.response_body("1") == b'{"n" : 1.50}'
     second.close()
@@ -60,7 +63,7 @@ def test_responses_outlive_the_store(path: Path) -> None:
     second.close()
 
 
-def test_files_are_private(store: SqliteResponseStore, path: Path) -> None:
+def test_files_are_private(store: ResponseStore, path: Path) -> None:
     store.add(store.resolve(asked("one")), reply("1"))
     modes = {file.name: file.stat().st_mode & 0o777 for file in path.parent.iterdir()}
     assert modes == dict.fromkeys(("responses.sqlite", "responses.sqlite-wal", "responses.sqlite-shm"), 0o600)
@@ -68,36 +71,24 @@ def test_files_are_private(store: SqliteResponseStore, path: Path) -> None:
 
 def test_existing_file_is_made_private(path: Path) -> None:
     path.touch(0o644)
-    SqliteResponseStore(path).close()
+    opened(path).close()
     assert path.stat().st_mode & 0o777 == 0o600
 
 
-def test_responses_of_another_version_are_deleted(store: SqliteResponseStore, path: Path) -> None:
+def test_responses_of_an_older_version_are_deleted(store: ResponseStore, path: Path) -> None:
     store.add(store.resolve(asked("one")), reply("1"))
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 99")
+        connection.execute("PRAGMA user_version = 2")
     connection.close()
     assert len(store) == 0
     store.add(store.resolve(asked("two")), reply("2"))
     assert len(store) == 1
 
 
-def test_responses_of_version_1_are_kept(store: SqliteResponseStore, path: Path) -> None:
-    store.add(store.resolve(asked("one")), reply("1"), b"body")
-    store.close()
-    with sqlite3.connect(path) as connection:
-        connection.execute("ALTER TABLE responses DROP COLUMN owner")
-        connection.execute("PRAGMA user_version = 1")
-    connection.close()
-    assert store.response_body("1") == b"body"
-    assert store.response_body("1", "alice") is None
-    store.add(store.resolve(asked("two", "1"), ""), reply("2"), b"body")
-
-
 @pytest.mark.parametrize("in_memory", [True, False])
-def test_responses_belong_to_their_key(store: SqliteResponseStore, in_memory: bool) -> None:
-    kept: ResponseStore = MemoryResponseStore() if in_memory else store
+def test_responses_belong_to_their_key(store: ResponseStore, in_memory: bool) -> None:
+    kept: ResponseStore = ResponseStore() if in_memory else store
     kept.add(kept.resolve(asked("one"), "alice"), reply("1"), b"body")
     kept.add(kept.resolve(asked("two", "1"), "alice"), reply("2"), b"body")
     assert texts(kept.resolve(asked("three", "2"), "alice").request) == ["one", "answer 1", "two", "answer 2", "three"]
@@ -111,24 +102,24 @@ def test_responses_belong_to_their_key(store: SqliteResponseStore, in_memory: bo
     assert texts(kept.resolve(named, "alice").request) == ["four", "answer 2"]
 
 
-def test_unreadable_response_counts_as_not_stored(store: SqliteResponseStore, path: Path) -> None:
+def test_unreadable_response_counts_as_not_stored(store: ResponseStore, path: Path) -> None:
     store.add(store.resolve(asked("one")), reply("1"))
     store.close()
     with sqlite3.connect(path) as connection:
-        connection.execute("UPDATE contents SET conversation = x'7b7d'")
+        connection.execute("UPDATE contents SET value = x'7b7d'")
     connection.close()
     with pytest.raises(UnknownResponseError):
         store.resolve(asked("two", "1"))
 
 
 @pytest.mark.parametrize("id", ["\ud800", "nul\0", "'; DROP TABLE responses", "é"])
-def test_any_id_can_be_requested(store: SqliteResponseStore, id: str) -> None:
+def test_any_id_can_be_requested(store: ResponseStore, id: str) -> None:
     with pytest.raises(UnknownResponseError):
         store.resolve(asked("one", id))
     assert (store.response_body(id), store.delete(id)) == (None, False)
 
 
-def test_deleted_content_is_not_left_in_file(store: SqliteResponseStore, path: Path) -> None:
+def test_deleted_content_is_not_left_in_file(store: ResponseStore, path: Path) -> None:
     store.add(store.resolve(asked("a very secret question")), reply("1"))
     assert store.delete("1")
     store.close()
@@ -143,24 +134,25 @@ def test_unusable_file_is_a_config_error(tmp_path: Path, content: bytes | None) 
     else:
         path.write_bytes(content)
     with pytest.raises(ConfigError, match=r"expected a writable SQLite file, got .* - at response_store\.path"):
-        SqliteResponseStore(path)
+        opened(path)
 
 
 def test_broken_file_is_reported_and_does_not_break_responses(
-    store: SqliteResponseStore, path: Path, caplog: pytest.LogCaptureFixture
+    store: ResponseStore, path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("DROP TABLE totals")
     connection.close()
     store.add(store.resolve(asked("one")), reply("1"))
-    assert "the response 1 cannot be continued" in caplog.text
-    with pytest.raises(BackendUnavailableError, match=r"the stored responses in responses\.sqlite cannot be used"):
-        store.resolve(asked("two", "1"))
+    assert "responses stay in memory until they can be stored" in caplog.text
+    assert texts(store.resolve(asked("two", "1")).request) == ["one", "answer 1", "two"]
+    with pytest.raises(BackendUnavailableError, match=r"the state in responses\.sqlite cannot be used"):
+        store.resolve(asked("two", "other"))
 
 
 async def test_gateways_with_one_file_continue_and_delete_each_others_responses(tmp_path: Path) -> None:
     """Over HTTP, as two processes of one gateway do it."""
-    stores = [SqliteResponseStore(tmp_path / "responses.sqlite") for _ in range(2)]
+    stores = [opened(tmp_path / "responses.sqlite") for _ in range(2)]
     gateways = [Gateway([Scripted(plain)], response_store=store) for store in stores]
     one, two = (
         httpx2.AsyncClient(transport=httpx2.ASGITransport(App(gateway, ServerConfig())), base_url="http://127.0.0.1")
@@ -186,10 +178,11 @@ WORKER = textwrap.dedent("""
     import sys
     from pathlib import Path
     from dragoman.core import messages as v
-    from dragoman.gateway.storage.sqlite_response_store import SqliteResponseStore
+    from dragoman.gateway.storage.response_store import ResponseStore
+    from dragoman.state.sqlite_store import SqliteStateStore
 
     path, name = sys.argv[1:]
-    store, before = SqliteResponseStore(Path(path), 10**9, survives_power_loss=False), ""
+    store, before = ResponseStore(SqliteStateStore(Path(path), survives_power_loss=False), 10**9), ""
     for number in range(int(sys.stdin.readline())):
         previous = v.PreviousResponseRef(before) if before else None
         request = v.Request("m", (v.Message("user", (v.Text("x" * 50),)),), previous_response=previous, store=True)
@@ -211,7 +204,7 @@ def test_processes_share_responses_and_survive_a_kill(path: Path) -> None:
             stored += killed.rest()
         stored += [*a.rest(), *b.rest()]
     assert len(stored) >= 460
-    store = SqliteResponseStore(path, max_responses=10**9)
+    store = opened(path, max_responses=10**9)
     assert [id for id in stored[-400:] if store.response_body(id) is None] == []
     store.close()
 
@@ -223,7 +216,7 @@ def test_gateway_keeps_responses_where_settings_say(tmp_path: Path, monkeypatch:
     memory = compose.build_gateway(Config(), embedded=False)
     assert not memory.response_store.does_io
     shared = compose.build_gateway(Config(), embedded=False, shared_dir=shared_dir)
-    assert (shared_dir / "responses.sqlite").exists()
+    assert (shared_dir / "state.sqlite").exists()
     persistent = compose.build_gateway(
         Config(response_store=ResponseStoreConfig(path=str(own))), embedded=False, shared_dir=shared_dir
     )

@@ -94,8 +94,37 @@ async def test_nothing_of_replaced_configurations_remains(tmp_path: Path) -> Non
         gc.enable()
 
 
-async def test_replaced_backend_is_closed_after_its_last_request(monkeypatch: pytest.MonkeyPatch) -> None:
-    async with live(config(a=server(), same=server(10))) as (app, reload):
+async def test_request_uses_configuration_from_its_beginning_to_its_end() -> None:
+    """Otherwise, a replaced configuration would be closed too early, or after `max_drain_s` only."""
+    async with live(config(a=server())) as (app, reload):
+        first = app.snapshot
+        scope = {"type": "http", "method": "GET", "path": "/health", "headers": [(b"host", b"localhost")]}
+        used: list[tuple[int, int]] = []
+
+        async def send(message: Any) -> None:
+            if not used:
+                await reload.apply(config(b=server()))
+            used.append((first.exchanges, app.snapshot.exchanges))
+
+        await app(scope, receive, send)
+        assert set(used) == {(1, 0)}
+        assert first.exchanges == 0
+        await closing_of(first.gateway.backends[0])
+
+        async def send_nothing(message: Any) -> None:
+            raise ConnectionResetError
+
+        with pytest.raises(ConnectionResetError):
+            await app(scope, receive, send_nothing)
+        assert app.snapshot.exchanges == 0
+
+
+async def receive() -> dict[str, Any]:
+    return {"type": "http.request", "body": b"", "more_body": False}
+
+
+async def test_replaced_backend_is_closed_after_its_last_request() -> None:
+    async with live(config(a=server(), same=server(10)), max_drain_s=600) as (app, reload):
         first = app.snapshot
         first.begin()
         first.begin()
@@ -103,11 +132,19 @@ async def test_replaced_backend_is_closed_after_its_last_request(monkeypatch: py
         closed = [is_closed(each) for each in first.gateway.backends]
         assert closed == [False, False]
         first.end()
+        assert first.exchanges == 1
         assert not is_closed(first.gateway.backends[0])
         first.end()
-        while not is_closed(first.gateway.backends[0]):
-            await asyncio.sleep(0)
+        assert first.exchanges == 0
+        await closing_of(first.gateway.backends[0])
         assert not is_closed(first.gateway.backends[1])
+
+
+async def closing_of(backend: Any) -> None:
+    """Waits until the backend is closed, well below the time after which a replaced configuration is closed anyway."""
+    async with asyncio.timeout(10):
+        while not is_closed(backend):
+            await asyncio.sleep(0)
 
 
 async def test_requests_of_replaced_configuration_have_a_limit() -> None:
@@ -115,8 +152,7 @@ async def test_requests_of_replaced_configuration_have_a_limit() -> None:
         first = app.snapshot
         first.begin()
         await reload.apply(config(b=server()))
-        while not is_closed(first.gateway.backends[0]):
-            await asyncio.sleep(0)
+        await closing_of(first.gateway.backends[0])
         first.end()
 
 

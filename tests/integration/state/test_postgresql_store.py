@@ -5,7 +5,6 @@ stores ─→ Debian's PostgreSQL
 
 import logging
 import threading
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
@@ -22,17 +21,9 @@ from support.gateway import until
 TEXTS = StateKind("texts", str.encode, bytes.decode, ttl_s=60)
 
 
-@pytest.fixture(scope="module")
-def server() -> Iterator[postgresql.Server]:
-    if postgresql.programs() is None:
-        pytest.skip("PostgreSQL is not installed (Debian: postgresql)")
-    with postgresql.running() as server:
-        yield server
-
-
 @pytest.fixture
-def url(server: postgresql.Server) -> str:
-    return server.new_database()
+def url(database_server: postgresql.Server) -> str:
+    return database_server.new_database()
 
 
 def test_replicas_that_start_together_create_the_tables_once(url: str) -> None:
@@ -102,12 +93,14 @@ def test_tables_of_a_newer_version_are_not_used(url: str, caplog: pytest.LogCapt
     assert "expected tables of version 1 or older in state.database_url, got 99" in caplog.text
 
 
-def test_password_is_in_no_error_and_no_log(server: postgresql.Server, caplog: pytest.LogCaptureFixture) -> None:
+def test_password_is_in_no_error_and_no_log(
+    database_server: postgresql.Server, caplog: pytest.LogCaptureFixture
+) -> None:
     caplog.set_level(logging.DEBUG)
     with pytest.raises(ConfigError) as wrong:
         PostgresqlStateStore("postgresql://u:secret%zz@h/db")
     assert "secret" not in str(wrong.value)
-    url = server.new_database().replace("postgres@", "nobody:secret@")
+    url = database_server.new_database().replace("postgres@", "nobody:secret@")
     with closing(PostgresqlStateStore(url)) as store, pytest.raises(BackendUnavailableError) as refused:
         store.get(TEXTS, "a")
     assert "secret" not in str(refused.value)

@@ -17,7 +17,15 @@ from dragoman.backends.shared.client import SharedBackend
 from dragoman.backends.shared.models_process import ModelsProcess
 from dragoman.backends.shared.server import WINDOW, BackendServer
 from dragoman.core import errors
-from dragoman.core.backend import Attempts, Backend, EventStream, ExchangeContext, PromptProgress, ServedModel
+from dragoman.core.backend import (
+    Attempts,
+    Backend,
+    EventStream,
+    ExchangeContext,
+    OpeningText,
+    PromptProgress,
+    ServedModel,
+)
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import AnyEvent, Failure, Finish, Start, TextDelta
 from dragoman.core.identifiers import random_id
@@ -165,6 +173,7 @@ async def test_events_and_context_arrive(tmp_path: Path) -> None:
             "observer": None,
             "progress": None,
             "attempts": Attempts(),
+            "opening": OpeningText("Hel", 1),
         }
         others = {"disabled_repairs": ("name",), "unavailable_tools": ("t",)}
         fields = {name: {**values, **others}.get(name, True) for name in ExchangeContext.__struct_fields__}

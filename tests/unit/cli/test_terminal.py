@@ -42,3 +42,14 @@ async def test_progress_line_is_silent_if_not_a_terminal() -> None:
     with line.showing("starting"), line.counting_seconds():
         line.print("loading")
     assert out.getvalue() == ""
+
+
+def test_update_changes_only_a_line_that_is_shown() -> None:
+    out = Terminal()
+    line = ProgressLine(out)
+    with line.showing("starting"):
+        line.update("loading")
+    shown = out.getvalue()
+    assert shown.endswith("\r\x1b[Kloading\r\x1b[K")
+    line.update("loaded after the prompt was shown")
+    assert out.getvalue() == shown

@@ -9,7 +9,7 @@ from jsonschema import Draft202012Validator
 
 from dragoman import config, dialects
 from dragoman.backends.claude_cli import discovery
-from dragoman.backends.http import backend, model_modes
+from dragoman.backends.http import model_modes, server_facts
 from dragoman.cli.serve import run
 from dragoman.config.server import CAPTURE_FILTERS
 from dragoman.prompting import trim
@@ -56,7 +56,7 @@ def test_editor_finds_invalid_setting(table: dict[str, Any], path: list[str]) ->
         ("HttpConfig", "tool_mode", ["auto", *get_args(model_modes.ToolMode)]),
         ("HttpConfig", "endpoint", get_args(model_modes.Endpoint)),
         ("HttpConfig", "prompt_trim", trim.NAMES),
-        ("HttpConfig", "compaction", backend.COMPACTION_MODES),
+        ("HttpConfig", "compaction", server_facts.COMPACTION_MODES),
         ("EmbeddedConfig", "prompt_trim", trim.NAMES),
         ("ClaudeCliConfig", "tool_mode", ["auto", *get_args(discovery.Mode)]),
         ("CaptureConfig", "filter", CAPTURE_FILTERS),

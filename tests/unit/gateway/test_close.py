@@ -3,7 +3,7 @@
 import pytest
 
 from dragoman.gateway.gateway import Gateway
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
+from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.vendor_tools.executor import ToolExecutor
 from dragoman.vendor_tools.tool import ToolRunResult, VendorToolCall
@@ -26,7 +26,7 @@ async def test_everything_is_closed_if_something_cannot_be_closed() -> None:
             closed.append("executor")
             raise OSError("no executor")
 
-    class Store(MemoryResponseStore):
+    class Store(ResponseStore):
         def close(self) -> None:
             closed.append("store")
 

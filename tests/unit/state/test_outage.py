@@ -56,6 +56,22 @@ def test_store_is_not_used_after_two_failures_until_its_time() -> None:
     assert store.use() == store.use() == "result"
 
 
+def test_store_is_tried_by_one_call_at_a_time() -> None:
+    store = Store()
+    store.error = TimeoutError()
+    store.fail()
+    store.now_s += RETRY_S
+
+    def others() -> None:
+        for _ in range(20):
+            store.now_s += 0.1
+            store.fail()
+
+    with pytest.raises(BackendUnavailableError):
+        store.use(others)
+    assert store.calls == 2
+
+
 def test_one_timeout_is_an_outage() -> None:
     store = Store()
     store.error = TimeoutError()

@@ -22,6 +22,7 @@ from dragoman.backends.embedded.local.pool import ModelPool
 from dragoman.backends.embedded.local.pooled_model import LoadableModel, Progress
 from dragoman.backends.embedded.local.stores import FoundFile, parts_of
 from dragoman.backends.embedded.media import find_projector, read_projector
+from dragoman.backends.text_mode.shared_replies import SharedReplies
 from dragoman.catalog import models as catalog
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel, UpstreamFacts
 from dragoman.core.errors import ConfigError, RequestError, UnknownModelError, nearest, quote
@@ -54,6 +55,7 @@ class EmbeddedBackend(Backend):
         self._default = LocalModel(served.id, _aliases(served.id), path, size, "settings", shape)
         self._built = {served.id: (path, default)}
         """Models by id, with their files; they remember what they wrote also while they are not loaded."""
+        self._shared_replies: SharedReplies | None = None
         self._files = LocalFiles(config, FoundFile(served.id, path, "settings", size_bytes=size))
         self._projectors: dict[str, Path | None] = {served.id: find_projector(path, config)}
         """The usable projectors, by the model's id."""
@@ -79,6 +81,12 @@ class EmbeddedBackend(Backend):
             ConfigError: the file is not a usable model.
         """
         return cls(config, path, EmbeddedModel.from_config(config, path, report), report)
+
+    def share_replies(self, shared: SharedReplies) -> None:
+        """Lets replicas render past turns as the models of other replicas wrote them."""
+        self._shared_replies = shared
+        for _, known in self._built.values():
+            known.verbatim_history.store.shared = shared
 
     async def start(self) -> None:
         """Loads the model of the settings and the pinned ones, and lists the others.
@@ -283,6 +291,7 @@ class EmbeddedBackend(Backend):
             if model.origin == "pulled":
                 weights.find_weights(model.id if profile else model.aliases[0])  # raises if it has changed
             known = EmbeddedModel(model.path, profile, self._settings_of(model), self._report, name=model.id)
+            known.verbatim_history.store.shared = self._shared_replies
             self._built[model.id] = (model.path, known)
         return known
 

@@ -99,7 +99,7 @@ class EmbeddedModel(Backend):
                 f"{path.name} was trained, got {context_window}; 0 takes what it has"
             )
         self._context_window = context_window
-        self.verbatim_history = VerbatimHistory()
+        self.verbatim_history = VerbatimHistory(owner=served_name)
         """What the model wrote recently."""
         self._prompt_trim = trim.validate_tier(config.prompt_trim, "embedded.prompt_trim")
         self._budget = Budget(0, config.tools)
@@ -224,6 +224,7 @@ class EmbeddedModel(Backend):
         """
         if self._pooling:
             raise UnsupportedError(f"model {quote(self._model.id)} writes no text; it is for {self._path}", "model")
+        await self.verbatim_history.recall(request)
         answer = EmbeddedResponse(self, request, context)
         try:
             async with aclosing(answer.events()) as events:

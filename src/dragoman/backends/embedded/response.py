@@ -3,13 +3,17 @@
 import asyncio
 import logging
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, Protocol
+from functools import partial
+from typing import Any, Protocol
 
 import msgspec
 
-from dragoman.backends.embedded.engine_output import Done, Progress, TokenText
+from dragoman.backends.continuation import continued_notice, may_constrain
+from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, continued
+from dragoman.backends.embedded.continued_output import continued_output
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
@@ -25,8 +29,6 @@ from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.text.stop_strings import StopStrings
 
 log = logging.getLogger("dragoman.embedded")
-
-_GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
 
 
 class PreparedPrompt(msgspec.Struct, frozen=True):
@@ -100,7 +102,7 @@ class EmbeddedResponse:
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
-        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in _GRAMMAR_FIELDS}
+        unconstrained = {k: v for k, v in self._prepared.body.items() if k not in GRAMMAR_FIELDS}
         body = unconstrained if self._grammar_refused else self._prepared.body
         try:
             async with aclosing(self._run(body, admitted=admitted)) as batches:
@@ -146,11 +148,17 @@ class EmbeddedResponse:
         """Yields the events of one completion; `admitted` if it is not the first of the response."""
         self._reason: FinishReason = "stop"
         spent, cached, counted = self._usage.output_tokens, self._usage.cached_input_tokens, not self.started
-        outputs = self._backend.engine.complete(body, admitted=admitted)
+        spent += self._opening_tokens(admitted)
         attempts, began_s = self._context.attempts, time.perf_counter()
         is_queued, reading_s = True, 0.0
+        failures: list[DragomanError] = []
+        outputs = continued_output(
+            self._run_engine, body, partial(self._body_after, body), failures.append, admitted=admitted
+        )
         async with aclosing(self._context.wrap_model_output("completion", body, outputs)) as observed:
             async for output in observed:
+                while failures:
+                    yield [self._continued(failures.pop())]
                 match output:
                     case Progress(total, done):
                         if is_queued:  # the first report precedes the work
@@ -179,6 +187,26 @@ class EmbeddedResponse:
                         )
         if events := self._flush():
             yield events
+
+    def _opening_tokens(self, admitted: bool) -> int:
+        """Returns the number of tokens that another process wrote of this completion."""
+        return 0 if admitted or self._context.opening is None else self._context.opening.tokens
+
+    def _run_engine(self, body: Mapping[str, Any], admitted: bool) -> AsyncGenerator[Output, None]:
+        return continued(self._backend.engine, body, None if admitted else self._context.opening, admitted=admitted)
+
+    def _continued(self, error: DragomanError) -> Notice:
+        """Returns the warning that the engine failed, and continues the text after its restart."""
+        attempts = self._context.attempts
+        attempts.fail(error)
+        attempts.begin(attempts.upstream, attempts.model)
+        return continued_notice("embedded", "embedded", error)
+
+    def _body_after(self, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
+        """Returns the request without a grammar, which describes a whole text, unless any text can follow this one."""
+        if may_constrain(self._request, self._backend.format, text):
+            return body
+        return {name: value for name, value in body.items() if name not in GRAMMAR_FIELDS}
 
     def _report(self, total: int, done: int) -> None:
         if self._context.progress is not None:

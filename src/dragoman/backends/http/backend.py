@@ -15,32 +15,41 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from contextlib import aclosing
 from functools import partial
 from time import perf_counter
 from typing import Final
-from urllib.parse import urlsplit
-
-import msgspec
 
 from dragoman.backends import conversion_time
 from dragoman.backends.http.auto_mode import AutoMode
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
+from dragoman.backends.http.continuing.request import continue_text
 from dragoman.backends.http.model_list import ModelDetails, ModelList
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
 from dragoman.backends.http.passthrough import HttpPassthrough
 from dragoman.backends.http.planning.request_plan import RequestPlan
 from dragoman.backends.http.planning.request_planner import RequestPlanner
-from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
-from dragoman.backends.http.server_facts import allows_probe, dialect_of, key_of, upstream_facts
+from dragoman.backends.http.planning.token_counts import count_body, fetch_count
+from dragoman.backends.http.response import OpenedResponse, ResponseOpener
+from dragoman.backends.http.server_facts import (
+    COMPACTION_MODES,
+    allows_probe,
+    compacts_itself,
+    dialect_of,
+    is_host_of,
+    key_of,
+    upstream_facts,
+)
 from dragoman.backends.http.upstream_response import ObservedResponse, ResponseBody, drain
 from dragoman.backends.shared_state import SharedState
+from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode.verbatim_history import ReplyStore
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel, UpstreamFacts
 from dragoman.core.errors import (
-    BackendUnavailableError,
     ConfigError,
-    RequestError,
+    RemoteError,
+    UnsupportedError,
     UpstreamError,
     one_of,
     quote,
@@ -53,22 +62,8 @@ from dragoman.wire.dialect import TokenCounting
 
 log = logging.getLogger("dragoman.backends.http")
 
-COMPACTION_MODES: Final = ("auto", "server", "dragoman")
-_HOSTS_WITH_COMPACTION: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
-"""Hosts whose Responses API has compaction."""
 _MAX_ATTEMPTS: Final = 8
 """How many times one request is sent, each time without something that the server has rejected."""
-
-
-class _OpenedResponse(msgspec.Struct, frozen=True):
-    """A response that the server has begun."""
-
-    plan: RequestPlan
-    """The plan of the request that the server accepted."""
-    pipeline: ResponsePipeline
-    body: ResponseBody
-    first: bytes
-    """The first piece of its body; empty: the body is empty."""
 
 
 class HttpBackend(Backend):
@@ -196,19 +191,11 @@ class HttpBackend(Backend):
             return None
         # Always in a thread, as the size of the request is not known here.
         body = await off_loop(True, self._token_count_body, request, counting)
-        try:
-            response = await self._connection.request(counting.path, body, self._request_headers(request))
-            if response.status != 200 or response.headers.get("x-dragoman-token-count") == "estimated":
-                return None
-            return counting.read_count(response.body)
-        except (BackendUnavailableError, RequestError) as e:
-            log.warning("%s does not count tokens: %s", self._name, e)
-            return None
+        return await fetch_count(self._name, self._connection, counting, body, self._request_headers(request))
 
     def _token_count_body(self, request: Request, counting: TokenCounting) -> bytes:
         body = self._planner.token_count_body(request, self._mode_of(request.model))
-        written = msgspec.json.decode(body, type=dict[str, msgspec.Raw])
-        return msgspec.json.encode({name: raw for name, raw in written.items() if name in counting.forwarded_fields})
+        return count_body(body, counting.forwarded_fields)
 
     def passthrough(self, request: Request, body: bytes, name: str, context: ExchangeContext) -> HttpPassthrough | None:
         """Returns the response as bytes for a client of the server's own API, if passthrough is on for the server.
@@ -239,10 +226,7 @@ class HttpBackend(Backend):
         """Returns whether the server compacts conversations itself, as OpenAI's does; see `Backend`."""
         if self._dialect.name != "openai_responses" or request.dialect != self._dialect.name:
             return False
-        host = urlsplit(self._config.url).hostname or ""
-        return self._config.compaction == "server" or (
-            self._config.compaction == "auto" and (host in _HOSTS_WITH_COMPACTION or host.endswith(".openai.azure.com"))
-        )
+        return compacts_itself(self._config)
 
     def edits_context(self, request: Request) -> bool:
         """Returns whether the server gets the conversation in its own API, and edits it itself; see `Backend`."""
@@ -250,8 +234,7 @@ class HttpBackend(Backend):
 
     def runs_vendor_tools(self) -> bool | None:
         """Returns True for the vendor's own server, False for a type that is known not to; see `Backend`."""
-        host = urlsplit(self._config.url).hostname or ""
-        if host in self._dialect.vendor_hosts or host.endswith(".openai.azure.com"):
+        if is_host_of(self._config, self._dialect.vendor_hosts):
             return True
         provider = self._planner.provider
         return False if provider is not None and provider.no_vendor_tools else None
@@ -295,7 +278,7 @@ class HttpBackend(Backend):
         spent = conversion_time.measure()
         opened = await self._open(request, context, spent)
         response, stages, piece = opened.pipeline, opened.pipeline.stages, opened.first
-        broken: BackendUnavailableError | None = None
+        broken: RemoteError | None = None
         try:
             while piece:
                 began_s = perf_counter()
@@ -306,24 +289,40 @@ class HttpBackend(Backend):
                 if events:
                     self._observe(request.model, events)
                     yield events
-                piece = b"" if stages.finished else await opened.body.read()
-        except BackendUnavailableError as error:
+                piece = b"" if stages.finished or response.failure else await opened.body.read()
+        except RemoteError as error:
             broken = error
         finally:
             await opened.body.close()
-        last = response.close()
-        lacks_only_end = bool(last) and isinstance(last[-1], Finish)
-        if broken is not None and not lacks_only_end:
-            raise broken
-        if last:
+        if last := response.close(broken):
             self._observe(request.model, last)
             yield last
+        if response.failure is not None:
+            async with aclosing(response.rest(response.failure)) as batches:
+                async for events in batches:
+                    yield events
         if opened.plan.without_grammar:
             self._planner.remember_rejected_constraint(opened.plan)
 
+    async def continue_text(self, request: Request, text: str, context: ExchangeContext) -> EventStream:
+        """Yields the rest of a text, if prompts are rendered here; see `Backend`.
+
+        Raises:
+            DragomanError: The server renders the prompts itself, or failed.
+        """
+        mode = self._mode_of(request.model)
+        if mode.endpoint != "completions":
+            raise UnsupportedError(f"{self._name} renders the prompts of {quote(request.model)} itself", "model")
+        await self._planner.prepare(request.model, mode, self._connection)
+        post = partial(self._post, context, completions.PATH, headers=self._request_headers(request))
+        plan = partial(self._planner.plan, request, mode)
+        async with aclosing(continue_text(plan, post, text, context)) as batches:
+            async for batch in batches:
+                yield batch
+
     async def _open(
         self, request: Request, context: ExchangeContext, spent: conversion_time.ConversionTimer
-    ) -> "_OpenedResponse":
+    ) -> OpenedResponse:
         """Sends the request, again without what the server rejects.
 
         Raises:
@@ -332,14 +331,15 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         if mode.chat_template or mode.endpoint == "completions":
             await self._planner.prepare(request.model, mode, self._connection)
+        if self.reply_store.shared is not None and mode.writes_past_turns:
+            await self._planner.verbatim_history.recall(request)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
             plan_request = self._planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
-        attempts = context.attempts
-        attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
-        attempts.format = plan.format.name if plan.format is not None else ""
+        context.attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
+        context.attempts.format = plan.format.name if plan.format is not None else ""
         for left in reversed(range(_MAX_ATTEMPTS)):
             try:
                 return await self._send(plan, context)
@@ -351,14 +351,14 @@ class HttpBackend(Backend):
                 plan = changed
         raise AssertionError("the last attempt returns or raises")
 
-    async def _send(self, plan: RequestPlan, context: ExchangeContext) -> "_OpenedResponse":
+    async def _send(self, plan: RequestPlan, context: ExchangeContext) -> OpenedResponse:
         """Sends the request of this plan and waits for the first bytes of its response."""
         began_s = time.perf_counter()
         try:
             body = await self._post(context, plan.path, plan.upstream.body, self._request_headers(plan.request))
             try:
                 pipeline = self._responses.open(plan, context, body.headers)
-                return _OpenedResponse(plan, pipeline, body, await body.read())
+                return OpenedResponse(plan, pipeline, body, await body.read())
             except BaseException:
                 await body.close()
                 raise
@@ -369,12 +369,17 @@ class HttpBackend(Backend):
         """Sends a request; observers see its response, and may replace it, so that nothing is sent."""
         if (spans := context.attempts.spans) is not None:
             headers = spans.upstream_headers(headers)
-        retry, model = context.attempts.retry, context.attempts.model
+        attempts, connection = context.attempts, self._connection
+        retry, model, insists = attempts.retry, attempts.model, attempts.insists
         if context.observer is None:
-            queue = context.attempts.queue
-            return await self._connection.open(path, body, headers, on_retry=retry, on_queued=queue, model=model)
+            queue = attempts.queue
+            return await connection.open(
+                path, body, headers, on_retry=retry, on_queued=queue, model=model, insists=insists
+            )
         head: dict[str, str] = {}
-        pieces = self._connection.stream_post(path, body, headers, on_headers=head.update, on_retry=retry, model=model)
+        pieces = connection.stream_post(
+            path, body, headers, on_headers=head.update, on_retry=retry, model=model, insists=insists
+        )
         return ObservedResponse(context.wrap_model_output(path, body, pieces), head)
 
     def _mode_of(self, model: str) -> ModelMode:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from typing import Final, Literal
 
-from dragoman.core.errors import BackendUnavailableError, DragomanError, RemoteError, UpstreamError
+from dragoman.core.errors import DragomanError, NotAskedError, RemoteError, UpstreamError
 
 FAILURE_THRESHOLD: Final = 5
 """Failures in a row that open the breaker: more than one client request causes when the client retries it twice, as the
@@ -73,25 +73,28 @@ class CircuitBreaker:
         """Checks that a request may be sent now.
 
         Raises:
-            BackendUnavailableError: the breaker is open; `retry_after_s` has the remaining cool-down.
+            NotAskedError: the breaker is open; `retry_after_s` has the remaining cool-down.
         """
         state, left_s = self.state, self._state.open_until_s - self._now_s()
         if state == "closed" or (state == "open" and left_s <= 0):
             return
         message = f"{self._name} failed {self._state.failures} times in a row and gets no requests for a while"
-        raise BackendUnavailableError(message, retry_after_s=max(1, math.ceil(left_s)))
+        raise NotAskedError(message, retry_after_s=max(1, math.ceil(left_s)))
 
-    def guard(self) -> "GuardedRequest":
+    def guard(self, *, insists: bool = False) -> "GuardedRequest":
         """Returns a context manager that counts the outcome of the request made in its block; call the function that it
         returns at the first byte of the response.
 
         From the first byte on other requests may pass too, though this one may still fail. If the caller stops reading
         the response, that counts as a success.
 
+        Args:
+            insists: whether the request is made also while the breaker is open.
+
         Raises:
-            BackendUnavailableError: the breaker is open.
+            NotAskedError: the breaker is open.
         """
-        return GuardedRequest(self)
+        return GuardedRequest(self, insists=insists)
 
     def begin(self) -> float | None:
         """Begins a request; returns its trial, or None while the breaker is closed."""
@@ -128,15 +131,15 @@ class CircuitBreaker:
 class GuardedRequest:
     """One request; a class, as a generator would cost three times as much."""
 
-    __slots__ = ("_breaker", "_succeeded", "_trial")
+    __slots__ = ("_breaker", "_insists", "_succeeded", "_trial")
 
-    def __init__(self, breaker: CircuitBreaker) -> None:
-        self._breaker = breaker
+    def __init__(self, breaker: CircuitBreaker, *, insists: bool = False) -> None:
+        self._breaker, self._insists = breaker, insists
         self._succeeded = False
 
     def begin(self) -> Callable[[], None]:
         """Begins the request; see `CircuitBreaker.guard`."""
-        self._trial = self._breaker.begin()
+        self._trial = None if self._insists else self._breaker.begin()
         return self.on_first_byte
 
     def on_first_byte(self) -> None:

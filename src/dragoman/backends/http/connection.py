@@ -141,6 +141,7 @@ class UpstreamConnection:
         on_headers: Callable[[Mapping[str, str]], None] = lambda headers: None,
         on_retry: OnRetry | None = None,
         model: str = "",
+        insists: bool = False,
     ) -> AsyncGenerator[bytes, None]:
         """Sends a POST and yields the bytes of the response as they arrive.
 
@@ -153,6 +154,7 @@ class UpstreamConnection:
             on_headers: is called with the headers of a successful response, names in lower case.
             on_retry: is called before each retry, with the error of the last attempt and the delay in seconds.
             model: the model, which gets no requests while it has reached a limit; empty: limits are not looked at.
+            insists: whether the server is asked also while its circuit breaker is open.
 
         Raises:
             UpstreamError: the server returned an error.
@@ -160,7 +162,9 @@ class UpstreamConnection:
             UpstreamTimeoutError: the server sent nothing for too long.
             QueueFullError: the queue for a slot is full.
         """
-        response = await self.open(path, body, headers, is_trial=is_trial, on_retry=on_retry, model=model)
+        response = await self.open(
+            path, body, headers, is_trial=is_trial, on_retry=on_retry, model=model, insists=insists
+        )
         try:
             on_headers(response.headers)
             while piece := await response.read():
@@ -178,6 +182,7 @@ class UpstreamConnection:
         on_retry: OnRetry | None = None,
         on_queued: Callable[[float], None] | None = None,
         model: str = "",
+        insists: bool = False,
     ) -> UpstreamResponse:
         """Sends a POST and returns its response once the head has arrived; close it in any case.
 
@@ -189,6 +194,7 @@ class UpstreamConnection:
             on_retry: see `stream_post`.
             on_queued: is called with the seconds that a slot was waited for.
             model: see `stream_post`.
+            insists: see `stream_post`.
 
         Raises:
             RemoteError: see `stream_post`; also raised by `read` of the response.
@@ -196,7 +202,8 @@ class UpstreamConnection:
         """
         breaker, limiter = self._breaker, self._limiter
         self._quota.ensure_available(model)
-        breaker.ensure_closed()
+        if not insists:
+            breaker.ensure_closed()
         began_s = time.perf_counter()
         slot = await limiter.begin(False)
         if on_queued is not None:
@@ -205,7 +212,7 @@ class UpstreamConnection:
         try:
             once = is_trial or breaker.state != "closed"  # no retries for a server that has failed so often
             if not is_trial:
-                (request := breaker.guard()).begin()
+                (request := breaker.guard(insists=insists)).begin()
                 guarded = request
             retries = 0 if once else self._config.max_retries
             response = await self._send_with_retries(path, body, headers, retries, on_retry)

@@ -55,6 +55,11 @@ class ModelMode:
     own_format: Format | None = None
     """The format `call_format` if the settings define it."""
 
+    @property
+    def writes_past_turns(self) -> bool:
+        """Whether Dragoman writes the calls of past turns into text."""
+        return self.tool_mode != "native" or self.endpoint == "completions"
+
     def format_of(self, model: str) -> Format:
         """Returns the format of the model with this name; `auto` if none is known."""
         if self.own_format is not None:

@@ -7,24 +7,26 @@ Only the stages that the request needs are there; `ResponseOpener.open` lists th
 
 import logging
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.continuing.pipeline import ContinuableResponse, ResponsePipeline
 from dragoman.backends.http.model_modes import AUTO
 from dragoman.backends.http.planning.request_plan import RequestPlan
+from dragoman.backends.http.upstream_response import ResponseBody
 from dragoman.backends.text_mode import completions
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.backends.text_mode.response import TextModeReader
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.errors import DragomanError
-from dragoman.core.events import AnyEvent, Failure, Finish, Notice, Start, TextDelta
-from dragoman.core.stage import EventPipeline, EventStage
+from dragoman.core.events import AnyEvent, Failure, Notice, Start
+from dragoman.core.stage import EventStage
 from dragoman.text.stop_strings import StopStrings
-from dragoman.wire.dialect import Dialect, ResponseReader
+from dragoman.wire.dialect import Dialect
 from dragoman.wire.response_headers import client_headers
 
 log = logging.getLogger("dragoman.backends.http")
@@ -65,6 +67,17 @@ class RequestNotes(EventStage):
         return events
 
 
+class OpenedResponse(msgspec.Struct, frozen=True):
+    """A response that the server has begun."""
+
+    plan: RequestPlan
+    """The plan of the request that the server accepted."""
+    pipeline: ResponsePipeline
+    body: ResponseBody
+    first: bytes
+    """The first piece of its body; empty: the body is empty."""
+
+
 class ResponseOpener:
     """Makes the pipelines that read the responses of one server."""
 
@@ -89,7 +102,7 @@ class ResponseOpener:
         self.recovered_calls: Counter[str] = Counter()
         """By model: the tool calls that were recovered from its text."""
 
-    def open(self, plan: RequestPlan, context: ExchangeContext, headers: Mapping[str, str]) -> "ResponsePipeline":
+    def open(self, plan: RequestPlan, context: ExchangeContext, headers: Mapping[str, str]) -> ResponsePipeline:
         """Returns the pipeline that reads the response to the request of this plan.
 
         Args:
@@ -101,14 +114,18 @@ class ResponseOpener:
         stages: list[EventStage] = [RequestNotes(plan.upstream.warnings, headers, self._clean)]
         recorder = None
         if plan.mode.tool_mode != "native" or self._recovers_leaks or plan.upstream.reply_format:
-            recorder = ReplyRecorder(self._history) if plan.tools else None
+            is_shared = plan.mode.writes_past_turns
+            recorder = ReplyRecorder(self._history, is_shared=is_shared) if plan.tools else None
             stages.append(self._text_reader(plan, context, recorder))
         stops = StopStrings(plan.upstream.stop_locally) if plan.upstream.stop_locally else None
         if stops is not None:
             stages.append(stops)
         if recorder is not None:
             stages.append(recorder)
-        return ResponsePipeline(new_reader(plan.request, context), stages, stops)
+        reader = new_reader(plan.request, context)
+        if plan.path == completions.PATH and context.attempts.replicas:
+            return ContinuableResponse(reader, stages, stops, plan.request, context)
+        return ResponsePipeline(reader, stages, stops)
 
     def _text_reader(
         self, plan: RequestPlan, context: ExchangeContext, recorder: ReplyRecorder | None
@@ -137,59 +154,3 @@ class ResponseOpener:
         self.recovered_calls[model] += 1
         if self.recovered_calls[model] == 1:
             log.warning('%s leaves calls of %s in the text; tool_mode = "parse" reads them for sure', self._name, model)
-
-
-class ResponsePipeline:
-    """Reads one response."""
-
-    __slots__ = ("_stops", "joins_text", "reader", "stages")
-
-    def __init__(self, reader: ResponseReader, stages: Iterable[EventStage], stops: StopStrings | None = None) -> None:
-        """
-        Args:
-            reader: Parses the bytes of the server's API.
-            stages: The stages, in order.
-            stops: The one of them that may end the response before the server does.
-        """
-        self.reader, self._stops = reader, stops
-        self.joins_text = True
-        """Whether text that arrives together becomes one event."""
-        self.stages = EventPipeline(stages)
-        """`ended`: the last event has been returned; `finished`: the rest of the upstream response can be discarded."""
-
-    def feed(self, piece: bytes) -> Sequence[AnyEvent]:
-        """Returns the events that these bytes complete."""
-        events = self.reader.feed(piece)
-        return self.stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
-
-    def close(self) -> Sequence[AnyEvent]:
-        """Returns the last events, also if the response was stopped early."""
-        stages = self.stages
-        last: list[AnyEvent] = []
-        if not stages.finished:
-            events = self.reader.close()
-            last += stages.feed(join_text(events) if len(events) > 1 and self.joins_text else events)
-        if stages.finished and not stages.ended:
-            found = ""
-            if self._stops is not None:
-                last += self._stops.close()
-                found = self._stops.found
-            last.append(Finish("stop_sequence" if found else "stop", found))
-        return last
-
-
-def join_text(events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
-    """Returns the events with each run of text as one event: what arrived together is sent on together."""
-    out: list[AnyEvent] = []
-    texts: list[str] = []
-    for event in events:
-        if type(event) is TextDelta:
-            texts.append(event.text)
-            continue
-        if texts:
-            out.append(TextDelta("".join(texts)))
-            texts = []
-        out.append(event)
-    if texts:
-        out.append(TextDelta("".join(texts)))
-    return out

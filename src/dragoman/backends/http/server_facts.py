@@ -1,6 +1,6 @@
 """What the settings say of a server: its API, its key, whether it may be probed, and what spans tell about it."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from functools import lru_cache
 from typing import Final
 from urllib.parse import urlsplit
@@ -33,6 +33,9 @@ _PROVIDERS: Final = {
 
 Source: https://opentelemetry.io/docs/specs/semconv/registry/attributes/gen-ai/ (semantic conventions 1.41.1, 2026-11).
 """
+COMPACTION_MODES: Final = ("auto", "server", "dragoman")
+_HOSTS_WITH_COMPACTION: Final = ("api.openai.com", "chatgpt.com", "api.x.ai")
+"""Hosts whose Responses API has compaction."""
 _DEFAULT_PORTS: Final = {"http": 80, "https": 443}
 
 
@@ -46,6 +49,17 @@ def dialect_of(name: str, config: HttpConfig) -> Dialect:
         return dialects.get(config.api)
     except ConfigError as e:
         raise ConfigError(f"{e.message} - at upstreams.{name}.api") from None
+
+
+def is_host_of(config: HttpConfig, hosts: Collection[str]) -> bool:
+    """Returns whether the server is one of these hosts of vendors, or Azure's."""
+    host = urlsplit(config.url).hostname or ""
+    return host in hosts or host.endswith(".openai.azure.com")
+
+
+def compacts_itself(config: HttpConfig) -> bool:
+    """Returns whether a server with the Responses API compacts conversations."""
+    return config.compaction == "server" or (config.compaction == "auto" and is_host_of(config, _HOSTS_WITH_COMPACTION))
 
 
 def allows_probe(config: HttpConfig) -> bool:

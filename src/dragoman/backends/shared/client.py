@@ -1,4 +1,4 @@
-"""Backends that forward each call to the process that runs the models (`server`), over its Unix domain socket."""
+"""Backends that forward each call to another process that runs the models, such as `server`."""
 
 import asyncio
 import contextlib
@@ -8,8 +8,9 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 import msgspec
 
-from dragoman.backends.shared.models_process import ENDED, RETRY_AFTER_S, ModelsProcess, result_of
-from dragoman.backends.shared.server import CallContext
+from dragoman.backends.shared.answer import CallContext
+from dragoman.backends.shared.calls import ModelsCalls
+from dragoman.backends.shared.models_process import RETRY_AFTER_S, result_of
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PromptProgress, ServedModel, UpstreamFacts
 from dragoman.core.errors import BackendUnavailableError, DragomanError
 from dragoman.core.events import Failure
@@ -35,7 +36,7 @@ class SharedBackend(Backend):
 
     def __init__(
         self,
-        process: ModelsProcess,
+        process: ModelsCalls,
         name: str,
         resolve_model_name: Callable[[str], str | None] = lambda name: None,
     ) -> None:
@@ -190,6 +191,7 @@ class SharedBackend(Backend):
             context.observer is not None,
             context.progress is not None,
             context.unavailable_tools,
+            opening=context.opening,
         )
         frame = ("generate", self._name, request, msgspec.to_builtins(fields))
         async with self._process.call(*frame, large=context.is_large) as connection, _Replayed(context) as observed:
@@ -212,7 +214,7 @@ class SharedBackend(Backend):
                         await observed.on_frame(frame)
                         if frame[0] == "piece":
                             connection.acknowledge()
-            error = BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S)
+            error = BackendUnavailableError(self._process.ended, retry_after_s=RETRY_AFTER_S)
             if not started:
                 raise error
             yield [Failure(error)]
@@ -221,7 +223,7 @@ class SharedBackend(Backend):
         async with self._process.call(method, self._name, *args) as connection:
             frame = await connection.next_frame()
         if frame is None:
-            raise BackendUnavailableError(ENDED, retry_after_s=RETRY_AFTER_S)
+            raise BackendUnavailableError(self._process.ended, retry_after_s=RETRY_AFTER_S)
         return result_of(frame)
 
 
@@ -244,7 +246,7 @@ class _Replayed:
         await self._end(["output_left"])
 
     async def on_frame(self, frame: list[Any]) -> None:
-        """Handles a frame of `server._Reports`."""
+        """Handles a frame of `answer.Reports`."""
         match frame:
             case ["progress", *progress] if self._context.progress is not None:
                 self._context.progress(PromptProgress(*progress))

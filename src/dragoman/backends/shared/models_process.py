@@ -30,6 +30,7 @@ class ModelsProcess:
         self._watching: asyncio.Task[None] | None = None
         self._known = asyncio.Event()
         self._states: dict[str, dict[str, Any]] = {}
+        self.ended = ENDED
         self.is_connected = False
 
     async def start(self) -> None:

@@ -13,15 +13,18 @@ same but for white space and order. A call that is no longer stored is rendered 
 used reply is removed first: a conversation uses all of its calls in every request, so none of them goes before others.
 """
 
+import asyncio
 import json
 import re
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Final, NamedTuple
+from itertools import islice
+from typing import Final
 
 from msgspec.structs import replace
 
+from dragoman.backends.text_mode.shared_replies import SharedReplies, StoredReply
 from dragoman.core.events import (
     CALL_EVENTS,
     AnyEvent,
@@ -42,30 +45,20 @@ MAX_CHARS: Final = 16_000_000
 """Limit of stored characters of text and arguments: about a hundred long conversations."""
 
 
-class _StoredReply(NamedTuple):
-    raw: str
-    """The whole reply; empty if a part of it must not be shown again, such as reasoning."""
-    text: str
-    """Its text without calls."""
-    calls: tuple[ToolCall, ...]
-
-    @property
-    def chars(self) -> int:
-        return len(self.raw) + len(self.text) + sum(len(call.arguments) for call in self.calls)
-
-
 class ReplyStore:
     """Replies of all models of a gateway, so that their memory has one limit."""
 
     def __init__(self, replies: int = MAX_REPLIES, chars: int = MAX_CHARS) -> None:
         self._limits = (replies, chars)
-        self._replies: OrderedDict[tuple[str, str], _StoredReply] = OrderedDict()
+        self._replies: OrderedDict[tuple[str, str], StoredReply] = OrderedDict()
         self.chars = 0
+        self.shared: SharedReplies | None = None
+        """The replies of other replicas; None: there are none."""
 
     def __len__(self) -> int:
         return len(self._replies)
 
-    def add(self, key: tuple[str, str], reply: _StoredReply) -> None:
+    def add(self, key: tuple[str, str], reply: StoredReply) -> None:
         """Stores a reply, and removes the least recently used ones above the limits."""
         self._remove(key)
         self._replies[key] = reply
@@ -74,7 +67,7 @@ class ReplyStore:
         while len(self._replies) > replies or self.chars > chars:
             self._remove(next(iter(self._replies)))
 
-    def get(self, key: tuple[str, str]) -> _StoredReply | None:
+    def get(self, key: tuple[str, str]) -> StoredReply | None:
         """Returns a reply, None if it is not, or no longer, stored."""
         return self._replies.get(key)
 
@@ -99,9 +92,34 @@ class VerbatimHistory:
         """
         self.store, self._owner = ReplyStore() if store is None else store, owner
 
-    def add(self, raw: str, text: str, calls: tuple[ToolCall, ...]) -> None:
-        """Stores a reply with calls."""
-        self.store.add(self._key(calls[0]), _StoredReply(raw, text, calls))
+    def add(self, raw: str, text: str, calls: tuple[ToolCall, ...], *, is_shared: bool = False) -> None:
+        """Stores a reply with calls.
+
+        Args:
+            raw: The whole reply.
+            text: Its text without calls.
+            calls: Its calls.
+            is_shared: Whether other replicas need it.
+        """
+        key, reply = self._key(calls[0]), StoredReply(raw, text, calls)
+        self.store.add(key, reply)
+        if is_shared and self.store.shared is not None:
+            self.store.shared.add(":".join(key), reply)
+
+    async def recall(self, request: Request) -> None:
+        """Looks up the replies of other replicas to which this request refers, in one step."""
+        if (shared := self.store.shared) is None:
+            return
+        unknown = {":".join(key): key for key in self._keys(request) if self.store.get(key) is None}
+        if unknown and (names := shared.unasked(list(unknown))):
+            for name, reply in (await asyncio.to_thread(shared.find, names)).items():
+                self.store.add(unknown[name], reply)
+
+    def _keys(self, request: Request) -> Iterator[tuple[str, str]]:
+        for message in request.messages:
+            if message.role == "assistant":
+                calls = (part for part in message.parts if isinstance(part, ToolCall))
+                yield from (self._key(call) for call in islice(calls, 1))
 
     def _key(self, first_call: ToolCall) -> tuple[str, str]:
         return self._owner, re.sub(r"[^A-Za-z0-9]", "", first_call.id)
@@ -137,8 +155,13 @@ class ReplyRecorder(EventStage):
 
     handles = CALL_EVENTS | {TextDelta, ReasoningDelta, Notice, Finish}
 
-    def __init__(self, history: VerbatimHistory) -> None:
-        self._history = history
+    def __init__(self, history: VerbatimHistory, *, is_shared: bool = True) -> None:
+        """
+        Args:
+            history: Where the reply is stored.
+            is_shared: Whether other replicas need it.
+        """
+        self._history, self._is_shared = history, is_shared
         self._raw: list[str] = []
         self.add_text: Callable[[str], None] = self._raw.append
         """Adds text of the model, verbatim."""
@@ -186,9 +209,10 @@ class ReplyRecorder(EventStage):
         if good and self._is_complete and self._calls:
             calls = tuple(ToolCall(id, name, "".join(pieces)) for id, name, pieces in self._calls)
             raw, text = "".join(self._raw) if self._is_reusable else "", "".join(self._text)
-            self._history.add(raw, text, calls)
+            self._history.add(raw, text, calls, is_shared=self._is_shared)
             if self._final_id:
-                self._history.add(raw, text, (replace(calls[0], id=self._final_id), *calls[1:]))
+                renamed = (replace(calls[0], id=self._final_id), *calls[1:])
+                self._history.add(raw, text, renamed, is_shared=self._is_shared)
 
 
 def _same_calls(client_calls: Sequence[ToolCall], recorded: Sequence[ToolCall]) -> bool:

@@ -132,7 +132,7 @@ def run(args: argparse.Namespace) -> int:
     asyncio.run(check_claude_login(config, line.print))
     with line.showing("starting"):
         backends = compose.build_backends(
-            config, embedded=embedded, probe=False, report=line.print, get_weights=get_weights
+            config, embedded=embedded, probe=False, report=line.update, get_weights=get_weights
         )
         fault = asyncio.run(_ask(request, args, config, Gateway(backends, policy=config.guard), line))
     if fault:

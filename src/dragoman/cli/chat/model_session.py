@@ -149,7 +149,7 @@ class ModelSession:
         with self._line.showing(_STARTING):
             self._loop.run(check_claude_login(source.config, self._line.print), self._line.redraw)
             backends = compose.build_backends(
-                source.config, embedded=source.embedded, probe=False, report=self._line.print, get_weights=get_weights
+                source.config, embedded=source.embedded, probe=False, report=self._line.update, get_weights=get_weights
             )
             gateway = Gateway(backends, policy=source.config.guard)
             try:

@@ -10,12 +10,13 @@ from typing import NamedTuple
 import msgspec
 
 from dragoman import dialects
-from dragoman.core.backend import Backend, ServedModel
+from dragoman.core.backend import Attempts, Backend, ServedModel
 from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 from dragoman.core.errors import (
     BackendUnavailableError,
     ConfigError,
     DragomanError,
+    NotAskedError,
     RemoteError,
     UnknownModelError,
     UpstreamError,
@@ -321,6 +322,23 @@ def failover_notice(routes: Sequence[ModelRoute], error: DragomanError) -> Notic
     log.warning("%s; %s is asked for %s", message, backend_name(backend), quote(routed.model))
     path = f"{backend_name(failed)} > {backend_name(backend)}"
     return Notice("failed_over", f"{message}; {backend_name(backend)} was asked", detail=path)
+
+
+def with_last_resort(routes: list[ModelRoute], error: DragomanError, attempts: Attempts) -> list[ModelRoute]:
+    """Returns the routes, the first of which failed; servers that were not asked come last, and are asked then.
+
+    A single server is not asked while it gets no requests: the client gets the error at once.
+
+    Args:
+        routes: The routes that are left.
+        error: The error of the first one.
+        attempts: What was asked so far.
+    """
+    if isinstance(error, NotAskedError) and not attempts.insists and len(attempts.failed) + len(routes) > 2:
+        routes = [*routes, routes[0]]
+        attempts.not_asked += 1
+    attempts.insists = 0 < len(routes) - 1 <= attempts.not_asked
+    return routes
 
 
 def _is_request_error(error: RemoteError) -> bool:

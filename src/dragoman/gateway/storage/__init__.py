@@ -1,1 +1,1 @@
-"""Responses that clients can continue, in memory or in SQLite."""
+"""Responses that clients can continue."""

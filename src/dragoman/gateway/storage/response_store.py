@@ -4,23 +4,26 @@
     store.add(resolved, reply, body)            once the response is complete, if the request wants it stored
     store.response_body(id), store.input_messages(id), store.delete(id)     for /v1/responses/{id} and its input_items
 
-A response is kept with the messages of its request and the id of the response before it, so a long conversation is
-stored once. The least recently used responses are evicted first, and a response counts as used before those that
-continue it: of a conversation that is evicted, the newest response goes first, and the rest can still be continued.
+A response is kept with the messages of its request and the ids of the responses before it, so a long conversation is
+stored once, and read in few steps. The least recently used responses are evicted first, and a response counts as used
+before those that continue it: of a conversation that is evicted, the newest response goes first, and the rest can
+still be continued.
 
-`MemoryResponseStore` keeps them in this process, `SqliteResponseStore` in a file that several processes share.
+The responses are in a `StateStore`. While it is out of order, those that cannot be stored wait in a `ResponseOutbox`.
 """
 
-from abc import ABC, abstractmethod
-from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import ClassVar, Final, NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Final, NamedTuple
 
 import msgspec
 
 from dragoman.core.errors import RequestError, UnknownResponseError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Message, Part, PreviousResponseRef, Reply, Request, ToolCall, has_part
+from dragoman.gateway.storage.response_outbox import ResponseOutbox
+from dragoman.gateway.storage.stored_response import MAX_ANCESTORS, StoredResponse, decode, detach, encode
+from dragoman.state.memory_store import MemoryStateStore
+from dragoman.state.store import StateKind, StateStore
 from dragoman.text import json_cursor
 
 MAX_RESPONSES: Final = 1000
@@ -35,8 +38,8 @@ class ResolvedRequest(NamedTuple):
 
     request: Request
     """The complete request for a backend; it continues no other response."""
-    previous_id: str = ""
-    """The id of the response that it continued; empty: none."""
+    ancestors: tuple[str, ...] = ()
+    """The ids of all responses before it, the one that it continued first."""
     input_messages: tuple[Message, ...] = ()
     """Its own messages without instructions, for responses that continue this one."""
     warnings: tuple[Notice, ...] = ()
@@ -44,74 +47,66 @@ class ResolvedRequest(NamedTuple):
     """The name of the API key to which a response belongs; empty: to no named key."""
 
 
-@dataclass(frozen=True, slots=True)
-class StoredResponse:
-    """A response, and what a request that continues it needs."""
-
-    previous_id: str
-    """The id of the response that it continued; empty: none."""
-    input_messages: tuple[Message, ...]
-    parts: tuple[Part | None, ...]
-    """The parts of the response; None for an incomplete call, which must not count as a call that was made."""
-    body: bytes
-    """The whole response, as its API has it."""
-    size_bytes: int
-    owner: str = ""
-    """The name of the API key that made it; empty: none that has a name."""
-
-    def is_visible_to(self, owner: str) -> bool:
-        """Whether a key of this name may see it; keys without a name, "", see all."""
-        return owner in ("", self.owner)
-
-
-class ResponseStore(ABC):
+class ResponseStore:
     """Responses by id, with limits of their number, total size in bytes, and time since the last use in seconds.
 
-    Implementations store and evict; how a request is resolved is the same for all. All methods can be called in any
-    thread.
+    All methods can be called in any thread.
     """
 
-    does_io: ClassVar[bool]
-    """Whether calls wait for a disk or a network, so that they belong in a thread."""
+    def __init__(
+        self,
+        state: StateStore | None = None,
+        max_responses: int = MAX_RESPONSES,
+        max_bytes: int = MAX_BYTES,
+        ttl_s: float = TTL_S,
+    ) -> None:
+        """Args:
+        state: Where the responses are; None: in the memory of this process.
+        max_responses: Maximum number of responses; 0: none is stored.
+        max_bytes: Maximum total size; 0: none is stored.
+        ttl_s: Time after the last use after which a response is deleted, in seconds.
+        """
+        self._state = MemoryStateStore() if state is None else state
+        self._kind = StateKind("responses", encode, decode, ttl_s, True, True, max_responses, max_bytes)
+        self._outbox = ResponseOutbox(self._state, self._kind) if self._state.does_io else None
 
-    def __init__(self, max_responses: int = MAX_RESPONSES, max_bytes: int = MAX_BYTES, ttl_s: float = TTL_S) -> None:
-        self._max_responses, self._max_bytes, self._ttl_s = max_responses, max_bytes, ttl_s
-
-    @abstractmethod
     def __len__(self) -> int:
         """Returns the number of stored responses."""
+        return self._state.usage(self._kind)[0]
 
     @property
-    @abstractmethod
     def size_bytes(self) -> int:
         """The total size of the stored responses."""
+        return self._state.usage(self._kind)[1]
 
-    @abstractmethod
+    @property
+    def does_io(self) -> bool:
+        """Whether calls wait for a disk or a network, so that they belong in a thread."""
+        return self._outbox is not None
+
+    @property
+    def outbox(self) -> ResponseOutbox | None:
+        """The responses that could not be stored yet; None: the store is in this process."""
+        return self._outbox
+
     def delete(self, id: str) -> bool:
-        """Deletes a response. Returns whether it was stored."""
+        """Deletes a response. Returns whether it was stored.
 
-    @abstractmethod
-    def _chain(self, id: str) -> list[StoredResponse | None]:
-        """Returns the response and those before it, newest first, and marks them as used in this order.
-
-        The last one is None if it is not stored, or no longer.
+        Raises:
+            BackendUnavailableError: The store cannot be used.
         """
+        was_stored = self._state.delete(self._kind, id)
+        return (self._outbox is not None and self._outbox.discard(id)) or was_stored
 
-    @abstractmethod
-    def _load(self, id: str) -> StoredResponse | None:
-        """Returns the response, None if it is not stored; marks it and those before it as used."""
-
-    @abstractmethod
-    def _put(self, id: str, stored: StoredResponse) -> None:
-        """Stores a response, marks it and those before it as used, and evicts until the limits hold."""
-
-    @abstractmethod
     def close(self) -> None:
         """Releases files and connections; a later call opens them again."""
+        if self._outbox is not None:
+            self._outbox.close()
+        self._state.close()
 
     def blocks(self, request: Request) -> bool:
-        """Whether resolving and storing this request belongs in a thread."""
-        return self.does_io and (request.store or _continues(request))
+        """Whether resolving this request belongs in a thread."""
+        return self.does_io and _continues(request)
 
     def resolve(self, request: Request, owner: str = "") -> ResolvedRequest:
         """Returns the request with the conversation that it continues and the parts that it references.
@@ -130,32 +125,40 @@ class ResponseStore(ABC):
                 input_messages=request.messages[request.instruction_count :] if request.store else (),
                 owner=owner,
             )
-        before = tuple(self._conversation(request.previous_response, owner)) if request.previous_response else ()
+        ids: list[str] = []
+        previous = request.previous_response
+        before = tuple(self._conversation(previous, owner, ids)) if previous else ()
         warnings: list[Notice] = []
         filled = tuple(self._fill_references(request.messages, owner, warnings))
         conversation = filled[request.instruction_count :]
         messages = (*filled[: request.instruction_count], *before, *conversation)
         if not (before or conversation):
             raise UnknownResponseError("none of the referenced responses is stored; send their content")
-        id = request.previous_response.reply_id if request.previous_response else ""
         return ResolvedRequest(
             msgspec.structs.replace(request, messages=messages, previous_response=None),
-            id,
+            tuple(ids),
             conversation,
             tuple(warnings),
             owner,
         )
 
     def response_body(self, id: str, owner: str = "") -> bytes | None:
-        """Returns the body of a stored response; None: it is not stored, or belongs to another key than `owner`."""
-        stored = self._load(id)
+        """Returns the body of a stored response; None: it is not stored, or belongs to another key than `owner`.
+
+        Raises:
+            BackendUnavailableError: The store cannot be read.
+        """
+        stored = self._chain(id)[0]
         return stored.body if stored and stored.body and stored.is_visible_to(owner) else None
 
     def input_messages(self, id: str) -> tuple[Message, ...] | None:
         """Returns the conversation that a stored response answered, without instructions; None: the response is not
         stored.
+
+        Raises:
+            BackendUnavailableError: The store cannot be read.
         """
-        last, *before = self._chain(id) or [None]
+        last, *before = self._chain(id)
         if last is None:
             return None
         messages: list[Message] = []
@@ -176,14 +179,48 @@ class ResponseStore(ABC):
         values = len(reply.parts) + sum(1 + len(message.parts) for message in recalled.input_messages)
         text_bytes = len(msgspec.json.encode((recalled.input_messages, reply.parts))) + len(body)
         size_bytes = text_bytes + values * OBJECT_BYTES
-        if size_bytes > self._max_bytes:
+        if size_bytes > self._kind.max_bytes or not self._kind.max_entries:
             return
         parts = tuple(part if _is_complete(part) else None for part in reply.parts)
-        stored = StoredResponse(recalled.previous_id, recalled.input_messages, parts, body, size_bytes, recalled.owner)
-        self._put(reply.id, stored)
+        nearest = recalled.ancestors[:MAX_ANCESTORS]
+        stored = detach(StoredResponse(nearest, recalled.input_messages, parts, body, recalled.owner))
+        if self._outbox is None:
+            self._state.put(self._kind, reply.id, stored, size_bytes, recalled.ancestors)
+        else:
+            self._outbox.put(reply.id, stored, size_bytes, recalled.ancestors)
 
-    def _conversation(self, previous: PreviousResponseRef, owner: str) -> Iterator[Message]:
-        last, *before = self._chain(previous.reply_id) or [None]
+    def _chain(self, id: str, ids: list[str] | None = None) -> list[StoredResponse | None]:
+        """Returns the response and those before it, newest first, and marks them as used in this order.
+
+        The last one is None if it is not stored, or no longer.
+
+        Args:
+            id: The id of the response.
+            ids: Gets the ids of the responses.
+        """
+        chain: list[StoredResponse | None] = []
+        names: Sequence[str] = (id,)
+        while names:
+            found = self._read(names)
+            if None in found:
+                return [*chain, *found[: found.index(None) + 1]]
+            if ids is not None:
+                ids += names
+            chain += found
+            names = found[-1].ancestors if found[-1] else ()
+        return chain
+
+    def _read(self, ids: Sequence[str]) -> list[StoredResponse | None]:
+        """Returns the responses in the order of their ids, also those that could not be stored yet."""
+        if not self._outbox:  # it is empty, too
+            return self._state.get_many(self._kind, ids)
+        unstored = {id: self._outbox.get(id) for id in ids}
+        others = [id for id in ids if unstored[id] is None]
+        unstored.update(zip(others, self._state.get_many(self._kind, others) if others else (), strict=True))
+        return [unstored[id] for id in ids]
+
+    def _conversation(self, previous: PreviousResponseRef, owner: str, ids: list[str]) -> Iterator[Message]:
+        last, *before = self._chain(previous.reply_id, ids)
         is_visible = last is not None and last.is_visible_to(owner)  # then those before it belong to its conversation
         for stored in reversed([last if is_visible else None, *before]):
             if stored is None:
@@ -211,7 +248,7 @@ class ResponseStore(ABC):
     ) -> Part | None:
         """`known`: responses that were looked up already, because each look-up goes through the whole conversation."""
         if named.reply_id not in known:
-            known[named.reply_id] = self._load(named.reply_id)
+            known[named.reply_id] = self._chain(named.reply_id)[0]
         stored = known[named.reply_id]
         parts = stored.parts if stored and stored.is_visible_to(owner) else ()
         return parts[named.number] if named.number is not None and named.number < len(parts) else None

@@ -22,7 +22,6 @@ from dragoman.core.messages import JsonText, PreviousResponseRef, Request, Tool
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import ModelRoute, Router
-from dragoman.gateway.storage.memory_response_store import MemoryResponseStore
 from dragoman.gateway.storage.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import GuardPolicy
@@ -302,7 +301,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     return capture_files(capture, record.facts(), gateway, Redactor(gateway.secret_values()))
 
 
-class _CapturedStore(MemoryResponseStore):
+class _CapturedStore(ResponseStore):
     """Returns the conversation that the first backend received, if it continued a stored response."""
 
     def __init__(self, captured: LoadedCapture) -> None:

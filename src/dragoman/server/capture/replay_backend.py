@@ -19,9 +19,10 @@ import msgspec
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
+from dragoman.backends.http.continuing.pipeline import ResponsePipeline
 from dragoman.backends.http.model_modes import ModelMode
 from dragoman.backends.http.planning.request_plan import RequestPlan
-from dragoman.backends.http.response import ResponseOpener, ResponsePipeline
+from dragoman.backends.http.response import ResponseOpener
 from dragoman.backends.text_mode import request as text_mode_request
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
 from dragoman.core.events import AnyEvent, TextDelta

@@ -20,6 +20,7 @@ from typing import Any, Final, TypeAlias, TypeVar
 import psycopg
 
 from dragoman.core.errors import BackendUnavailableError
+from dragoman.state.fair_places import NoFreeConnectionError
 from dragoman.state.outage import OutageBreaker
 from dragoman.state.postgresql_connections import BoundedConnection, Connections, StatementTimeoutError
 from dragoman.usage_limits import budgets
@@ -106,8 +107,8 @@ class PostgresqlLedger(LedgerStore):
             "the use of API keys in state.database_url",
             (psycopg.OperationalError, psycopg.InterfaceError, OSError),
             (StatementTimeoutError,),
-            (psycopg.Error,),
-            on_outage=self._connections.close_idle,
+            (psycopg.Error, NoFreeConnectionError),
+            on_outage=self._connections.end_waiting,
         )
 
     def reserve(

@@ -1,0 +1,1 @@
+"""What replicas lose when processes are killed: three gateways, two llama-servers, Redis, PostgreSQL and nginx."""

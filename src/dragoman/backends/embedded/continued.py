@@ -1,0 +1,56 @@
+"""Continues a text that a model of another process began: it ends the prompt, and begins the output."""
+
+from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
+from typing import Any, Final
+
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
+from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.core.backend import OpeningText
+
+GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
+
+
+def continued(
+    engine: LlamaProcess, body: Mapping[str, Any], opening: OpeningText | None, *, admitted: bool
+) -> AsyncGenerator[Output, None]:
+    """Returns the output of a completion, of which a part may have been written already.
+
+    Args:
+        engine: the engine.
+        body: the request; see `LlamaProcess.complete`.
+        opening: the part; None: the engine writes all.
+        admitted: see there.
+    """
+    if opening is None:
+        return engine.complete(body, admitted=admitted)
+    return _continued(engine, body, opening)
+
+
+async def _continued(
+    engine: LlamaProcess, body: Mapping[str, Any], opening: OpeningText
+) -> AsyncGenerator[Output, None]:
+    left = body["n_predict"] - opening.tokens
+    if left <= 0:
+        yield Progress(0, 0)
+        yield TokenText(opening.text)
+        yield Done("length", 0, 0)
+        return
+    # A grammar begins with the response; the engine cannot be told how far it has come.
+    rest = {name: value for name, value in body.items() if name not in GRAMMAR_FIELDS}
+    rest |= {"prompt": _extended(body["prompt"], opening.text), "n_predict": left}
+    is_written = False
+    async with aclosing(engine.complete(rest)) as outputs:
+        async for output in outputs:
+            if isinstance(output, Progress):
+                yield Progress(max(output.total - opening.tokens, 0), max(output.done - opening.tokens, 0))
+                continue
+            if not is_written:
+                is_written = True
+                yield TokenText(opening.text)
+            yield output
+
+
+def _extended(prompt: str | list[str], text: str) -> str | list[str]:
+    """Returns the prompt, or its segments between images, with the text at its end."""
+    return prompt + text if isinstance(prompt, str) else [*prompt[:-1], prompt[-1] + text]

@@ -1,0 +1,1 @@
+"""Responses whose text another server can continue, and requests that continue one."""
