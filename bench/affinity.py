@@ -70,7 +70,7 @@ def conversations(agents: int, turns: int) -> list[Sent]:
     """Returns the requests of all agents in random order, in which each agent's turns grow."""
     order = [agent for agent in range(agents) for _ in range(turns)]
     random.Random(1).shuffle(order)
-    messages = {agent: [{"role": "system", "content": text(120, agent)}] for agent in range(agents)}
+    messages = {agent: [{"role": "system", "content": text(300, agent)}] for agent in range(agents)}
     sent: list[Sent] = []
     for agent in order:
         history = messages[agent]

@@ -1,16 +1,17 @@
 """Chooses among the replicas of a model: prompt caches first, unless they make one replica busier than the others.
 
     may be chosen     requests in flight ≤ least + known share of the prompt · max(`EXCESS`, `EXCESS_RATIO` · least)
-    best              the longest known prefix; then the least busy; then the fewest requests so far
+    best              the longest known prefix; then the least busy; then the fewest recent requests
 
 A prompt without a known prefix therefore goes to the least busy replica; if several are, to the first of them in an
-order that depends on its conversation alone (rendezvous hashing), so that gateways that share nothing choose alike. In
-both cases a replica with over a tenth more of the remembered prompts than the mean is passed over. The same holds for a
-prefix that several conversations share: each replica soon has it, and reads it once.
+order that depends on its conversation alone (rendezvous hashing), so that gateways that share nothing choose alike. A
+replica with over a tenth more of the remembered prompts than the mean is passed over.
+
+A prefix that several conversations share is worth less: each replica needs to read it only once. It may make a replica
+only slightly busier (`SHARED_EXCESS`, `SHARED_EXCESS_RATIO`), and none with over a tenth more of the recent requests.
 """
 
 import math
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from hashlib import blake2b
 from typing import Final, Literal, NamedTuple, TypeAlias
@@ -19,11 +20,17 @@ from dragoman.affinity.prefix_map import PrefixMap
 from dragoman.affinity.prompt_blocks import PromptBlocks, response_hash
 
 MAX_BLOCKS: Final = 65_536
-EXCESS: Final = 2.0
+EXCESS: Final = 8.0
 """Requests that a replica with the whole prompt in its cache may have more than the least busy one."""
-EXCESS_RATIO: Final = 0.25
+EXCESS_RATIO: Final = 0.5
 """The same in proportion to the requests of the least busy one; the larger limit applies."""
-_STORED_RATIO: Final = 1.1
+SHARED_EXCESS: Final = 2.0
+SHARED_EXCESS_RATIO: Final = 0.25
+NEW_EXCESS: Final = 1.0
+"""The same for a prompt that no replica knows, if none is idle: a better balance of the caches is worth it."""
+_MEAN_RATIO: Final = 1.1
+_RECENT: Final = 1024
+"""After so many requests, earlier ones count half."""
 _SHARED_BRANCHES: Final = 2
 """Continuations of a prefix that make the next one a new conversation, not a repeated turn."""
 
@@ -62,7 +69,9 @@ class PrefixAffinity:
             max_blocks: See `PrefixMap`; a long conversation has about a hundred blocks.
         """
         self._map = PrefixMap(max_blocks)
-        self._requests: Counter[str] = Counter()
+        self._recent: dict[str, float] = {}
+        """Recent requests of each replica."""
+        self._noted = 0
 
     def choose(self, blocks: PromptBlocks, loads: Mapping[str, float]) -> ReplicaChoice:
         """Returns the order in which replicas are asked.
@@ -77,16 +86,21 @@ class PrefixAffinity:
         known, branches = self._map.match(blocks, usable)
         shares = {replica: known.get(replica, 0) / max(blocks.size_bytes, 1) for replica in usable}
         least = min(usable.values())
-        slack = max(EXCESS, EXCESS_RATIO * least)
+        is_shared = branches >= _SHARED_BRANCHES
+        excess, ratio = (SHARED_EXCESS, SHARED_EXCESS_RATIO) if is_shared else (EXCESS, EXCESS_RATIO)
+        slack = max(excess, ratio * least)
         allowed: Sequence[str] = [
             replica for replica, load in usable.items() if load <= least + shares[replica] * slack
         ]
-        is_shared = branches >= _SHARED_BRANCHES
-        if is_shared or not any(shares[replica] for replica in allowed):
-            allowed = self._least_stored(allowed, usable)
+        if is_shared:
+            allowed = _near_mean(allowed, usable, self._recent)
+        elif not any(shares[replica] for replica in allowed):
+            busiest = least + min(least, NEW_EXCESS)
+            allowed = [replica for replica, load in usable.items() if load <= busiest]
+            allowed = _near_mean(allowed, usable, self._map.stored_bytes)
 
-        def rank(replica: str) -> tuple[float, float, int, int]:
-            requests = self._requests[replica] if shares[replica] else 0
+        def rank(replica: str) -> tuple[float, float, float, int]:
+            requests = self._recent.get(replica, 0) if shares[replica] else 0
             return -shares[replica], usable[replica], requests, -_rendezvous(blocks.conversation, replica)
 
         first = min(allowed, key=rank)
@@ -107,7 +121,10 @@ class PrefixAffinity:
             replica: The replica.
             reply_id: Id of a response that later requests may continue by it; empty: none does.
         """
-        self._requests[replica] += 1
+        self._recent[replica] = self._recent.get(replica, 0) + 1
+        self._noted += 1
+        if self._noted % _RECENT == 0:
+            self._recent = {each: count / 2 for each, count in self._recent.items()}
         hashes, ends = blocks.hashes, blocks.ends
         sizes = tuple(end - begin for begin, end in zip((0, *ends), ends, strict=False))
         if reply_id:
@@ -123,12 +140,18 @@ class PrefixAffinity:
         """Removes what a replica has read: it failed, or was restarted."""
         self._map.forget(replica)
 
-    def _least_stored(self, replicas: Sequence[str], usable: Collection[str]) -> Sequence[str]:
-        """Returns those of the replicas that have little more of the remembered prompts than the mean, at least one."""
-        stored = self._map.stored_bytes
-        limit = _STORED_RATIO * sum(stored[each] for each in usable) / len(usable)
-        limit = max(limit, min(stored[each] for each in replicas))
-        return [each for each in replicas if stored[each] <= limit]
+
+def _near_mean(replicas: Sequence[str], usable: Collection[str], counts: Mapping[str, float]) -> Sequence[str]:
+    """Returns those of the replicas whose count is at most slightly over the mean, at least one.
+
+    Args:
+        replicas: The replicas.
+        usable: Those of the mean.
+        counts: The counts; of replicas that are missing, 0.
+    """
+    mean = sum(counts.get(each, 0) for each in usable) / len(usable)
+    limit = max(_MEAN_RATIO * mean, min(counts.get(each, 0) for each in replicas))
+    return [each for each in replicas if counts.get(each, 0) <= limit]
 
 
 def _rendezvous(conversation: int, replica: str) -> int:

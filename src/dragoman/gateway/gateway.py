@@ -106,6 +106,8 @@ class Gateway:
             await backend.start()
         await self._vendor_tools.start()
         self._router.check_aliases()
+        if self.placer is not None:
+            await self.placer.start()
 
     async def start_next_to(self, running: "Gateway") -> None:
         """As `start`, but parts that the running gateway uses too are started already.
@@ -122,6 +124,8 @@ class Gateway:
         if self.prices is not None and self.prices is not running.prices:
             self.prices.preload()
         self._router.check_aliases()
+        if self.placer is not None:
+            await self.placer.start()
 
     async def close(self, running: Collection["Gateway"] = ()) -> None:
         """Closes every backend, the vendor tools, and the response store; raises `ExceptionGroup` after all of them.

@@ -16,8 +16,9 @@ import pytest
 from dragoman.config.routes import take_routes
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
+from dragoman.state.memory_store import MemoryStateStore
 from support.fake_upstream import FRONTS, RESPONSES, Play, Server, server, whole
-from support.gateway import CHAT, MESSAGES
+from support.gateway import CHAT, DEADLINE_S, MESSAGES
 from support.http_client import http_client
 from support.refusing_upstream import COMPLETION
 from support.scripted_backend import serving
@@ -121,13 +122,13 @@ async def test_prefix_spreads_when_its_replica_is_busy() -> None:
         await ask(client, CHAT, "same ")
         for each in far.values():
             each.play = waits
-        tasks = [asyncio.create_task(ask(client, CHAT, "same ")) for _ in range(8)]
-        while sum(len(each.asked) for each in far.values()) < 9:
+        tasks = [asyncio.create_task(ask(client, CHAT, "same ")) for _ in range(20)]
+        while sum(len(each.asked) for each in far.values()) < 21:
             await asyncio.sleep(0)
         for each in far.values():
             each.go.set()
         found = Counter(map(who, await asyncio.gather(*tasks)))
-    assert found == {"a": 4, "b": 4}
+    assert found == {"a": 10, "b": 10}
 
 
 async def test_reason_of_the_choice_is_counted() -> None:
@@ -137,6 +138,26 @@ async def test_reason_of_the_choice_is_counted() -> None:
         metrics = (await client.get("/metrics")).text
     for reason in ("new", "prefix"):
         assert f'dragoman_placements_total{{reason="{reason}",upstream="{first}"}} 1.0' in metrics
+
+
+async def test_gateway_learns_what_another_placed_before_its_first_request() -> None:
+    async with contextlib.AsyncExitStack() as stack:
+        far = {name: await stack.enter_async_context(server(ANSWERS)) for name in "ab"}
+        store, clients = MemoryStateStore(), []
+        for _ in range(2):
+            rules = Routes(take_routes({"routes": [PREFIX]}, "file"))
+            gateway = Gateway([upstream(name, far[name], "m") for name in far], rules=rules)
+            assert gateway.placer is not None
+            gateway.placer.share(store)
+            _, url = await stack.enter_async_context(serving(gateway))
+            clients.append(await stack.enter_async_context(http_client(url)))
+        position = store.read_log("prefixes").position
+        first = [who(await ask(clients[0], CHAT, f"{n} ")) for n in range(16)]
+        async with asyncio.timeout(DEADLINE_S):
+            while sum(value.count(b"/m") for value in store.read_log("prefixes", position).values) < 16:
+                await asyncio.sleep(0.01)
+        second = [who(await ask(clients[1], CHAT, f"{n} ", "ok ", "more ")) for n in reversed(range(16))]
+    assert second[::-1] == first
 
 
 async def test_body_is_sent_unchanged() -> None:

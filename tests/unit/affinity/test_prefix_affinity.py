@@ -46,7 +46,7 @@ def test_longest_prefix_wins() -> None:
 
 @pytest.mark.parametrize(
     ("load", "others", "stays"),
-    [(2, 0, True), (3, 0, False), (5, 3, True), (6, 3, False), (50, 40, True), (51, 40, False), (math.inf, 9, False)],
+    [(8, 0, True), (9, 0, False), (11, 3, True), (12, 3, False), (60, 40, True), (61, 40, False), (math.inf, 9, False)],
 )
 def test_affinity_yields_if_the_replica_is_that_much_busier(load: float, others: float, stays: bool) -> None:
     affinity = PrefixAffinity()
@@ -56,6 +56,18 @@ def test_affinity_yields_if_the_replica_is_that_much_busier(load: float, others:
     assert sorted(choice.replicas) == ["a", "b", "c"]
     if math.isfinite(load):
         assert choice.reason == ("prefix" if stays else "busy")
+
+
+@pytest.mark.parametrize(("load", "others", "stays"), [(1, 0, True), (3, 0, False), (43, 35, True), (45, 35, False)])
+def test_prefix_that_conversations_share_yields_earlier(load: float, others: float, stays: bool) -> None:
+    affinity = PrefixAffinity()
+    for number in range(3):
+        affinity.note(prompt("long " * 20, f"{number}"), "b")
+    for replica in "ac":  # requests in other conversations
+        for _ in range(9):
+            affinity.note(prompt(replica), replica)
+    choice = affinity.choose(prompt("long " * 20, "x"), {"a": others, "b": load, "c": others})
+    assert (choice.replicas[0] == "b", choice.reason) == (stays, "shared")
 
 
 def test_small_prefix_is_worth_less_than_a_short_queue() -> None:

@@ -44,6 +44,11 @@ class ReplicaPlacer:
         """Exchanges what was placed with other gateways, through this store."""
         self._shared = SharedPrefixes(self._affinity, store)
 
+    async def start(self) -> None:
+        """Notes from where on to read what other gateways place; does not wait for a store that cannot be used."""
+        if self._shared is not None:
+            await self._shared.read_on_miss()
+
     def preview(self, request: Request, routes: Sequence[ModelRoute]) -> list[ModelRoute]:
         """Returns the routes in the order in which they would be tried now.
 

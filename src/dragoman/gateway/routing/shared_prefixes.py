@@ -2,10 +2,10 @@
 
     publish ──`BATCH_S` later, with all others of that time──→ log "prefixes" ──on a miss, and after publishing──→ learn
 
-What a gateway knows of the others is at most `BATCH_S` old when it sees a prompt that it does not know; a prompt of
-which it knows an earlier turn may have moved to another server since its own last request. This, lost entries and a
-store that cannot be used cost misses of prompt caches, nothing else. Hashes are exchanged, no text. That a server was
-restarted is not told: each gateway sees that itself.
+A gateway learns what others publish after its start. That is at most `BATCH_S` old when it sees a prompt that it does
+not know; a prompt of which it knows an earlier turn may have moved to another server since its own last request. This,
+lost entries and a store that cannot be used cost misses of prompt caches, nothing else. Hashes are exchanged, no text.
+That a server was restarted is not published: each gateway notices it itself.
 """
 
 import asyncio
