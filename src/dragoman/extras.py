@@ -31,7 +31,7 @@ PACKAGES: Final = {
     "otel": ("opentelemetry.exporter.otlp.proto.http", "opentelemetry.sdk"),
     "parquet": ("arro3.core", "arro3.io"),
     "postgresql": ("psycopg",),
-    "ray": ("fastapi", "ray", "yaml"),
+    "ray": ("ray",),
     "state": ("psycopg", "redis"),
     "templates": ("jinja2",),
     "terminal": ("argcomplete",),

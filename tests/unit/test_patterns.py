@@ -124,6 +124,7 @@ def growth(pattern: re.Pattern[Any], how: str, piece: str) -> float:
 
 
 @pytest.mark.skipif(not hasattr(signal, "setitimer"), reason="needs setitimer to interrupt a pattern that does not end")
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of Ray, when it is imported
 def test_every_regex_is_linear() -> None:
     def too_long(_: int, __: FrameType | None) -> None:
         raise TimeoutError

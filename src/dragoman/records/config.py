@@ -17,7 +17,8 @@ class RecordsConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     url: Annotated[
         str,
         setting(
-            "`sqlite:////path` or `postgresql://user:password@host/name`; empty: `state.database_url`, else a file in the user's state folder."
+            "`sqlite:////path` or `postgresql://user:password@host/name`; empty: `state.database_url`, else a file in "
+            "the user's state folder."
         ),
     ] = ""
     keep_days: Annotated[int, setting("Age in days at which records are deleted.", ge=1, le=36500)] = 90

@@ -340,36 +340,21 @@ def test_requests_above_concurrency_limit_do_not_block_health(gateway: Gateway) 
 
 
 @ONE_PATH
-def test_killed_engine_is_reported_and_restarted(path: str, tmp_path: Path) -> None:
+def test_killed_engine_is_restarted_under_requests(path: str, tmp_path: Path) -> None:
     with running(tmp_path) as own:
         engine = own.engine()
         connection = stream_of(own, path)
         with concurrent.futures.ThreadPoolExecutor(1) as pool:
-            whole = pool.submit(own.post, path, ask(path))
+            whole = pool.submit(own.post, path, ask(path, max_tokens=20))
             until(lambda: own.state()["active"] == 2, "two active requests")
             os.kill(engine, signal.SIGKILL)
             answer = whole.result()
-        assert answer.status_code == (503 if path == CHAT else 529)
-        assert "ended: signal SIGKILL" in shape_of(path, answer.json())["message"]
-        tail = rest_of_stream(connection)
-        last = json.loads(b"{" + tail.rpartition(b"data: {")[2].partition(b"\n")[0])
-        assert "ended: signal SIGKILL" in shape_of(path, last)["message"]
-        assert (b"event: error" if path == MESSAGES else b"data: [DONE]") in tail
-        assert own.post(path, ask(path, max_tokens=3)).status_code == 200  # waits until the engine has restarted
+        assert answer.status_code in (200, 503 if path == CHAT else 529)  # continued, unless it had not begun
+        connection.close()
+        assert own.post(path, ask(path, max_tokens=3)).status_code == 200
         assert own.state()["restarts"] == 1
         assert own.stop() == 0
         assert_log_is_clean(own)
-
-
-def rest_of_stream(connection: socket.socket) -> bytes:
-    """Everything up to the end of the answer, on a connection that stays open."""
-    seen = b""
-    while not seen.endswith(b"\r\n0\r\n\r\n"):
-        piece = connection.recv(65536)
-        assert piece, seen
-        seen += piece
-    connection.close()
-    return seen
 
 
 # Isolation of the engine

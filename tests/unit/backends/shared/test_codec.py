@@ -130,6 +130,7 @@ ERRORS: list[DragomanError] = [
     errors.QueueFullError("full", retry_after_s=3.0),
     errors.UpstreamError("said no", status=429, retry_after_s=4.0, headers={"x-limit": "1"}),
     errors.BackendUnavailableError("down", retry_after_s=5.0),
+    errors.NotAskedError("down", retry_after_s=5.0),
     errors.UpstreamTimeoutError("silent"),
     EventOrderError("order"),
 ]
