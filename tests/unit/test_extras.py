@@ -29,7 +29,7 @@ def test_extras_table_matches_pyproject() -> None:
         assert set(map(normal, found)) == packages  # a module of a namespace package has the name of its distribution
     assert set(extras.PACKAGES) == set(OPTIONAL)
     (everything,) = PROJECT["optional-dependencies"]["all"]
-    assert set(everything.removeprefix("dragoman[").removesuffix("]").split(",")) == set(OPTIONAL)
+    assert set(everything.removeprefix("dragoman[").removesuffix("]").split(",")) == set(OPTIONAL) - {"ray"}  # 240 MB
 
 
 @pytest.fixture

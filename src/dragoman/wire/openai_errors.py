@@ -16,6 +16,7 @@ from dragoman.core.errors import (
     ContextOverflowError,
     DragomanError,
     ForbiddenError,
+    NotAskedError,
     QueueFullError,
     RateLimitError,
     RequestError,
@@ -41,6 +42,7 @@ _CODES: Final[dict[type[DragomanError], str]] = {
     RateLimitError: "rate_limit_exceeded",
     BudgetExceededError: _NO_QUOTA,
     BackendUnavailableError: "server_overloaded",
+    NotAskedError: "server_overloaded",
     UpstreamTimeoutError: "timeout",
 }
 _UPSTREAM: Final = {400: 400, 413: 413, 422: 400, 429: 429, 503: 503, 529: 503}
