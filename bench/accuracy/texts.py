@@ -103,7 +103,13 @@ def exchange_context() -> ExchangeContext:
 def guarded(backend: Backend, request: Request, policy: GuardPolicy) -> EventStream:
     """Returns the backend's response behind the guard."""
     stages = EventPipeline([ToolCallGuard(request, policy)])
-    attempt = BackendAttempt(backend.generate, request, exchange_context(), stages, policy.reask_timeout_s)
+    attempt = BackendAttempt(
+        generate=backend.generate,
+        request=request,
+        context=exchange_context(),
+        pipeline=stages,
+        reask_timeout_s=policy.reask_timeout_s,
+    )
 
     async def only_attempt(error: DragomanError | None) -> BackendAttempt:
         if error is not None:

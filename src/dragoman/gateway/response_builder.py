@@ -148,7 +148,14 @@ class ResponseBuilder:
         pipeline = EventPipeline([*self._stages(job, edit, (*repairs, *warnings)), *client_stages])
         in_thread = job.context.is_large or (job.client_request.store and self._store.does_io)
         generate = self._generator(backend, job)
-        return BackendAttempt(generate, edit.request, job.context, pipeline, self._policy.reask_timeout_s, in_thread)
+        return BackendAttempt(
+            generate=generate,
+            request=edit.request,
+            context=job.context,
+            pipeline=pipeline,
+            reask_timeout_s=self._policy.reask_timeout_s,
+            in_thread=in_thread,
+        )
 
     def _generator(self, backend: Backend, job: ResponseJob) -> Generate:
         """Returns what asks this backend, again and again where the model calls tools that the gateway runs."""

@@ -32,7 +32,7 @@ Generate: TypeAlias = Callable[[Request, ExchangeContext], EventStream]
 """Returns the events of a response to a request."""
 
 
-class BackendAttempt(msgspec.Struct, frozen=True):
+class BackendAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """A response of one backend."""
 
     generate: Generate
@@ -45,10 +45,10 @@ class BackendAttempt(msgspec.Struct, frozen=True):
     """The stages."""
     reask_timeout_s: float
     """Time limit of a second response."""
-    may_fail_over: bool = False
-    """Whether another backend can be asked if this one fails before its first content."""
     in_thread: bool = False
     """Whether the stages run in a thread where a response begins and ends, as for a large request."""
+    may_fail_over: bool = False
+    """Whether another backend can be asked if this one fails before its first content."""
 
 
 NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[BackendAttempt]]

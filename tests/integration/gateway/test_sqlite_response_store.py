@@ -2,8 +2,10 @@
 
 import sqlite3
 import textwrap
-from collections.abc import Iterator
+import threading
+from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import Any
 
 import httpx2
 import pytest
@@ -18,6 +20,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.server.app import App
 from dragoman.state.sqlite_store import SqliteStateStore
+from dragoman.state.store import StateKind
 from support.processes import python_process
 from support.scripted_backend import Scripted, plain
 
@@ -172,6 +175,37 @@ async def test_gateways_with_one_file_continue_and_delete_each_others_responses(
         assert refused.json()["error"]["code"] == "previous_response_not_found"
     for gateway in gateways:
         await gateway.close()
+
+
+class ThreadsOfStore(SqliteStateStore):
+    """Records in which threads it is used."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path)
+        self.in_main_thread: list[bool] = []
+
+    def put(self, kind: StateKind[Any], key: str, value: Any, size_bytes: int, then_used: Sequence[str] = ()) -> None:
+        self.in_main_thread.append(threading.current_thread() is threading.main_thread())
+        super().put(kind, key, value, size_bytes, then_used)
+
+    def get_many(self, kind: StateKind[Any], keys: Sequence[str]) -> list[Any]:
+        self.in_main_thread.append(threading.current_thread() is threading.main_thread())
+        return super().get_many(kind, keys)
+
+
+@pytest.mark.parametrize("stream", [False, True], ids=["whole", "stream"])
+async def test_store_is_not_used_in_the_event_loop(path: Path, stream: bool) -> None:
+    """A disk, Redis or PostgreSQL may take seconds, in which other requests would wait."""
+    used = ThreadsOfStore(path)
+    gateway = Gateway([Scripted(plain)], response_store=ResponseStore(used))
+    transport = httpx2.ASGITransport(App(gateway, ServerConfig()))
+    async with httpx2.AsyncClient(transport=transport, base_url="http://127.0.0.1") as client:
+        first = (await client.post("/v1/responses", json={"model": "m", "input": "hi"})).json()["id"]
+        body = {"model": "m", "input": "more", "previous_response_id": first, "stream": stream}
+        assert (await client.post("/v1/responses", json=body)).status_code == 200
+    await gateway.close()
+    assert len(used.in_main_thread) >= 3
+    assert not any(used.in_main_thread)
 
 
 WORKER = textwrap.dedent("""

@@ -130,7 +130,7 @@ async def test_warm_up_imports_modules_needed_by_requests() -> None:
 
 
 LARGE_BYTES: Final = 400_000
-MAX_STEP_SHARE: Final = 0.3
+MAX_STEP_SHARE: Final = 0.1
 """Maximum share of a large request's CPU time that one event loop step may take."""
 
 
