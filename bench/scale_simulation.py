@@ -279,6 +279,10 @@ def phase(windows: Sequence[Window]) -> str:
     return f"first token p50 {p50:.2f} s, p99 {p99:.2f} s; {hits:.1%} from caches; {read / 1e6:.1f} M tokens/s read"
 
 
+def _duration(seconds: float | None) -> str:
+    return "later than a minute" if seconds is None else f"after {seconds:.0f} s"
+
+
 def recovered_s(windows: Sequence[Window]) -> float | None:
     """Returns the time after the loss from which the p99 is at most twice that before it for five seconds."""
     p99 = [percentile(window.first_token_s, 0.99) for window in windows[: round(END_S)]]
@@ -305,7 +309,7 @@ def report(replicas: int, cell: int, failing: float, seed: int) -> Iterator[str]
     yield f"  5 s after: {phase(windows[at : at + 5])}"
     yield f"  30 s after: {phase(windows[at + 25 : at + 35])}"
     back = recovered_s(windows)
-    yield f"  p99 at most twice that before: {'not within a minute' if back is None else f'after {back:.0f} s'}"
+    yield f"  p99 again below twice its value before the loss: {_duration(back)}"
     alive_mean = statistics.fmean(simulation.active) / (1 - failing)
     yield f"  busiest replica after the loss: {simulation.busiest} requests, mean {alive_mean:.1f}"
 

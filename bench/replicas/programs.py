@@ -234,7 +234,7 @@ def _is_healthy(program: Program) -> bool:
 def _program(*names: str) -> str:
     """Returns the path of the first of these programs that is found.
 
-    Raises: RuntimeError: there is none.
+    Raises: RuntimeError: No such program is installed.
     """
     debian = sorted(str(each) for each in Path("/usr/lib/postgresql").glob("*/bin"))
     path = ":".join([str(Path(sys.executable).parent), os.environ["PATH"], "/usr/sbin", *debian])

@@ -1,6 +1,6 @@
 """Continues a text that a model of another process began: it ends the prompt, and begins the output."""
 
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final
 
@@ -38,7 +38,7 @@ async def _continued(
         return
     # A grammar begins with the response; the engine cannot be told how far it has come.
     rest = {name: value for name, value in body.items() if name not in GRAMMAR_FIELDS}
-    rest |= {"prompt": _extended(body["prompt"], opening.text), "n_predict": left}
+    rest |= {"prompt": extended(body["prompt"], opening.text), "n_predict": left}
     is_written = False
     async with aclosing(engine.complete(rest)) as outputs:
         async for output in outputs:
@@ -51,6 +51,11 @@ async def _continued(
             yield output
 
 
-def _extended(prompt: str | list[str], text: str) -> str | list[str]:
-    """Returns the prompt, or its segments between images, with the text at its end."""
+def extended(prompt: str | Sequence[str], text: str) -> str | list[str]:
+    """Returns the prompt, which is cut at its images, with the text at its end.
+
+    Args:
+        prompt: the prompt; several segments: cut at its images.
+        text: the text.
+    """
     return prompt + text if isinstance(prompt, str) else [*prompt[:-1], prompt[-1] + text]

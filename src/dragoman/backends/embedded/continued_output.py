@@ -5,6 +5,7 @@ from contextlib import aclosing
 from typing import Any
 
 from dragoman.backends.continuation import MAX_CONTINUATIONS
+from dragoman.backends.embedded.continued import extended
 from dragoman.backends.embedded.engine_output import Done, Output, TokenText
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamTimeoutError
 
@@ -53,7 +54,7 @@ async def continued_output(
             yield Done("length", len(texts), 0)
             return
         admitted = True
-        sent = {**unconstrained(text), "prompt": _prompt_with(body["prompt"], text), "n_predict": limit}
+        sent = {**unconstrained(text), "prompt": extended(body["prompt"], text), "n_predict": limit}
 
 
 async def _recorded(outputs: AsyncGenerator[Output, None], texts: list[str]) -> AsyncGenerator[Output, None]:
@@ -66,8 +67,3 @@ async def _recorded(outputs: AsyncGenerator[Output, None], texts: list[str]) -> 
             elif type(output) is Done:
                 output = output._replace(output_tokens=output.output_tokens + before)
             yield output
-
-
-def _prompt_with(prompt: str | list[str] | tuple[str, ...], text: str) -> Any:
-    """Returns the prompt, which is cut at its images, with the text at its end."""
-    return prompt + text if isinstance(prompt, str) else [*prompt[:-1], prompt[-1] + text]
