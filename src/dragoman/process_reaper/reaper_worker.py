@@ -7,7 +7,8 @@ import sys
 import time
 from collections.abc import Callable
 
-_POLITE_S = 2.0
+_POLITE_S = 6.0
+"""Time to clean up after SIGTERM; nobody waits for it, and a busy machine needs seconds."""
 
 
 def reap_processes() -> None:
