@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable
 
 _POLITE_S = 6.0
-"""Time to clean up after SIGTERM; nobody waits for it, and a busy machine needs seconds."""
+"""Time to clean up after SIGTERM; no request waits for it, and a busy machine needs seconds."""
 
 
 def reap_processes() -> None:
