@@ -1,7 +1,7 @@
 import { switchCapture } from "./gateway-state.ts";
 import type { CaptureState } from "./types.ts";
 
-const STATES: Record<CaptureState, { label: string; title: string }> = {
+const STATES: Record<CaptureState["mode"], { label: string; title: string }> = {
   off: { label: "Capture off", title: "Exchanges are listed without their content. Switch on to keep it in memory." },
   memory: {
     label: "Capture in memory",
@@ -12,10 +12,10 @@ const STATES: Record<CaptureState, { label: string; title: string }> = {
 
 /** Shows whether the content of exchanges is kept; captures in memory can be switched. */
 export function CaptureSwitch({ capture }: { capture: CaptureState }) {
-  const { label, title } = STATES[capture];
-  if (capture === "disk") {
+  const { label, title } = STATES[capture.mode];
+  if (capture.mode === "disk") {
     return (
-      <span class="capture-switch" data-capture={capture} title={title}>
+      <span class="capture-switch" data-capture={capture.mode} title={title}>
         {label}
       </span>
     );
@@ -24,11 +24,11 @@ export function CaptureSwitch({ capture }: { capture: CaptureState }) {
     <button
       type="button"
       role="switch"
-      aria-checked={capture === "memory"}
+      aria-checked={capture.mode === "memory"}
       class="capture-switch"
-      data-capture={capture}
+      data-capture={capture.mode}
       title={title}
-      onClick={() => switchCapture(capture === "off")}
+      onClick={() => switchCapture(capture.mode === "off")}
     >
       {label}
     </button>

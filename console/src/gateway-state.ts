@@ -1,7 +1,7 @@
 import { signal } from "@preact/signals";
 import { apiUrl, getJson, sendJson } from "./api.ts";
 import { reportError } from "./errors.ts";
-import type { GatewayState } from "./types.ts";
+import type { CaptureState, GatewayState } from "./types.ts";
 
 /** The state of the gateway; undefined until it was fetched. */
 export const gateway = signal<GatewayState | undefined>(undefined);
@@ -17,7 +17,8 @@ export async function loadGateway(): Promise<void> {
 /** Switches the captures in memory. */
 export async function switchCapture(on: boolean): Promise<void> {
   try {
-    gateway.value = await sendJson<GatewayState>("PUT", apiUrl("capture"), { on });
+    const capture = await sendJson<CaptureState>("PUT", apiUrl("capture"), { on });
+    if (gateway.value) gateway.value = { ...gateway.value, capture };
   } catch (error) {
     reportError(error);
   }

@@ -23,6 +23,7 @@ export const ROUTES: Route[] = [
   { name: "models", title: "Models", isListed: true, load: () => import("./pages/models.tsx") },
   { name: "reports", title: "Reports", isListed: true, load: () => import("./pages/reports.tsx") },
   { name: "playground", title: "Playground", isListed: true, load: () => import("./pages/playground.tsx") },
+  { name: "login", title: "Sign in", isListed: false, load: () => import("./sign-in-form.tsx") },
   { name: "settings", title: "Settings", isListed: true, load: () => import("./pages/settings.tsx") },
 ];
 

@@ -2,9 +2,10 @@ import { useSignal } from "@preact/signals";
 import { isSignedIn, request } from "./api.ts";
 import { errorText } from "./errors.ts";
 import { loadGateway } from "./gateway-state.ts";
+import { navigate, path } from "./router.ts";
 
 /** Asks for an API key of an administrator; the gateway answers with a session cookie. */
-export function SignInForm() {
+export default function SignInForm() {
   const key = useSignal("");
   const error = useSignal("");
 
@@ -13,6 +14,7 @@ export function SignInForm() {
     try {
       await request("/console/login", { method: "POST", body: { key: key.value } });
       isSignedIn.value = true;
+      if (path.value === "/login") navigate("/", { replace: true });
       await loadGateway();
     } catch (cause) {
       error.value = errorText(cause);

@@ -1,15 +1,20 @@
 // The structs of the JSON API, as `src/dragoman/console` defines them.
 
-export type CaptureState = "off" | "disk" | "memory";
+export interface CaptureState {
+  mode: "off" | "disk" | "memory";
+  /** Which exchanges are captured: `all`, `failed`, `requested`. */
+  filter: string;
+}
 
 export interface GatewayState {
   version: string;
   capture: CaptureState;
-  has_records: boolean;
+  has_keys: boolean;
   key: string;
+  has_records: boolean;
   models: string[];
-  upstreams: string[];
-  paths: string[];
+  /** Paths of the APIs. */
+  apis: string[];
   workers: number;
 }
 

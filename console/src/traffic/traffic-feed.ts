@@ -35,9 +35,9 @@ export class TrafficFeed {
 
   /** Fetches exchanges that are older than all known ones. */
   async fetchOlder(): Promise<void> {
-    const oldest = this.rows.value.at(-1);
-    if (this.#isFetching || !oldest || !this.hasMore.value || this.rows.value.length >= ROW_LIMIT) return;
-    await this.#fetch(oldest.began_s);
+    const rows = this.rows.value;
+    if (this.#isFetching || !this.hasMore.value || rows.length >= ROW_LIMIT) return;
+    await this.#fetch(Math.min(...rows.map(endedS)));
   }
 
   async #fetchNewest(): Promise<void> {
@@ -74,6 +74,11 @@ export class TrafficFeed {
     this.#store.merge(rows);
     this.rows.value = this.#store.rows;
   }
+}
+
+/** The records are read by the end of the exchanges. */
+function endedS(row: TrafficRow): number {
+  return row.began_s + (row.total_ms ?? 0) / 1000;
 }
 
 /** One feed for all visits of the page, so that going back to it shows the same rows at once. */
