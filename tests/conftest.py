@@ -97,9 +97,9 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Gateway"]:
 @pytest_asyncio.fixture(scope="session", loop_scope="session")
 async def chromium() -> AsyncIterator["Browser"]:
     """One browser for all tests of a process; these use the event loop of the session."""
-    from support.console import browser
+    from support.browser import pages
 
-    if browser.command() is None:
+    if pages.command() is None:
         pytest.skip("there is no chromium on PATH; install it: make chromium")
-    async with browser.chromium() as shared:
+    async with pages.chromium() as shared:
         yield shared

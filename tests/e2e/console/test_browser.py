@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import Browser
 
-from support.console.browser import tab
+from support.browser.pages import tab
 from support.fake_upstream import server, whole
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")

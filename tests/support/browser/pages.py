@@ -68,7 +68,7 @@ async def chromium(*flags: str, is_isolated: bool = True) -> AsyncIterator[Brows
 
 def _isolated(folder: Path, found: str) -> str:
     script = folder / "chromium"
-    words = [sys.executable, str(Path(__file__).with_name("chromium_network.py")), found]
+    words = [sys.executable, str(Path(__file__).with_name("isolated.py")), found]
     script.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n')
     script.chmod(0o700)
     return str(script)

@@ -1,6 +1,6 @@
 """Runs chromium in a network of its own, from which it reaches loopback only, through a SOCKS proxy.
 
-    python chromium_network.py COMMAND…
+    python isolated.py COMMAND…
 
 The proxy connects to 127.0.0.1, also for names that end in `.test`, and refuses all other hosts. Where the system does
 not allow a network namespace, only the proxy keeps the browser from other hosts.
