@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { ExchangeView, LaneName } from "../types.ts";
 import { DetailPanel } from "./detail-panel.tsx";
-import { type Chosen, comparedColumns } from "./lane-columns.ts";
+import { type Chosen, comparedColumns, distinctNotes } from "./lane-columns.ts";
 import { Lanes } from "./lanes.tsx";
 import { Legend } from "./legend.tsx";
 
@@ -37,7 +37,7 @@ export function ComparedLanes({ views }: Props) {
         <Legend columns={columns} />
       </div>
       <Lanes columns={columns} chosen={chosen} isLive={views.some(({ view }) => view.is_running)} />
-      <DetailPanel columns={columns} chosen={chosen} notes={views.flatMap(({ view }) => view.notes)} />
+      <DetailPanel columns={columns} chosen={chosen} notes={distinctNotes(views.flatMap(({ view }) => view.notes))} />
     </>
   );
 }

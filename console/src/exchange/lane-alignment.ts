@@ -39,7 +39,10 @@ function scrollIntoLane(element: HTMLElement): void {
   const scroller = element.closest(".lane-scroller");
   if (!scroller) return;
   // In narrow windows the page scrolls in place of the lane.
-  if (getComputedStyle(scroller).overflowY === "visible") return element.scrollIntoView({ block: "nearest" });
+  if (getComputedStyle(scroller).overflowY === "visible") {
+    element.scrollIntoView({ block: "nearest" });
+    return;
+  }
   const own = element.getBoundingClientRect();
   const frame = scroller.getBoundingClientRect();
   if (own.top < frame.top) scroller.scrollTop += own.top - frame.top - MARGIN_PX;
