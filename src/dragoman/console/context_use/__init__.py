@@ -1,1 +1,1 @@
-"""What fills the context window of a request: tokens by part, over the turns of a session, and what trimming removes."""
+"""What fills the context window: tokens by part of a request, over a session, and what trimming removes."""

@@ -3,7 +3,7 @@
     GET /console/api/exchanges/{id}/context               ContextUse
     GET /console/api/exchanges/{id}/context?count=exact   the same; the backend counts the tokens of the whole request
 
-All tokens are counts of the request as the client sent it, before prompt trimming.
+All tokens are of the request as the model got it: after prompt trimming. `trims` begins with the untrimmed request.
 """
 
 from typing import Literal, TypeAlias
@@ -28,8 +28,8 @@ PartKind: TypeAlias = Literal[
 """`schema`: of the response. `call`: a call of the model. `frame`: the text of roles and markers around all parts."""
 
 Counting: TypeAlias = Literal["exact", "reported", "estimated"]
-"""Who counted the whole request: `exact` the backend, when asked now; `reported` the upstream, in its usage; `estimated`
-nobody."""
+"""Who counted the whole request: `exact` the backend, just now; `reported` the upstream, in its usage. `estimated`:
+neither did."""
 
 
 class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
@@ -37,7 +37,9 @@ class ContextPart(msgspec.Struct, frozen=True, kw_only=True):
 
     kind: PartKind
     name: str
-    """For people: `Bash`, `result of Read src/app.py`, `system prompt`."""
+    """For people: `tool Bash`, `result of Read src/app.py`, `system prompt`."""
+    excerpt: str = ""
+    """The beginning of its text, in one line of at most 100 characters."""
     link: str = ""
     """As in the exchange view: `tool:Bash`, `message:3`, `call:0`."""
     message: int | None = None
@@ -84,8 +86,8 @@ class ContextTurn(msgspec.Struct, frozen=True, kw_only=True):
     usage: ReportedUsage
     groups: list[ContextGroup]
     changed: str = ""
-    """Name of the first part that differs from the turn before, so that no cache could hold what follows; "": parts were
-    only appended."""
+    """Name of the first part that differs from the turn before: no cache holds what follows it. "": parts were only
+    appended."""
     changed_at_tokens: int | None = None
     """Tokens before that part."""
 
@@ -109,7 +111,7 @@ class TrimPreview(msgspec.Struct, frozen=True, kw_only=True):
     tokens_before: int
     tokens_after: int
     parts: list[TrimmedPart]
-    """Those of which most is removed first; at most 50."""
+    """Those that it changes, of which most is removed first; at most 50. Tokens after of 0: it is removed."""
     is_used: bool
     """The upstream of this exchange is set to this level."""
     is_applied: bool
@@ -156,6 +158,8 @@ class ContextUse(msgspec.Struct, frozen=True, kw_only=True):
     """How the turns were found: by the client's id, or as messages that continue each other; "": there is one turn."""
     turns: list[ContextTurn] = []
     """The oldest first; at most 200."""
+    has_all_turns: bool = True
+    """False: there are more captures than were read."""
     trims: list[TrimPreview] = []
     trim_setting: str = ""
     """Key of the setting that selects the level: `upstreams.NAME.prompt_trim`; "": this backend has none."""

@@ -1,14 +1,14 @@
 """What the page shows of upstreams, models and settings.
 
-    GET  /console/api/upstreams                                     UpstreamList
-    POST /console/api/upstreams/{name}/probe   {"model": "m"}       SSE: `progress` ProbeProgress, then `result` ProbeView
-    GET  /console/api/models                                        ModelList; ?measure=1 also reads formats of files
-    GET  /console/api/models/facts?name=m                           ModelDetail
-    POST /console/api/models/load      {"model": "m"}               LoadResult, when the model is ready
-    POST /console/api/models/unload    {"model": "m"}               LoadResult
-    POST /console/api/models/pull      {"model": "m"}               SSE: `progress` PullProgress, `note` PullNote,
-                                                                    then `result` PullResult
-    GET  /console/api/settings                                      SettingList
+    GET  /console/api/upstreams                               UpstreamList
+    POST /console/api/upstreams/{name}/probe  {"model": "m"}  SSE: `progress` ProbeProgress, then `result` ProbeView
+    GET  /console/api/models                                  ModelList
+    GET  /console/api/models/facts?name=m                     ModelDetail
+    POST /console/api/models/load    {"model": "m"}           LoadResult, when the model is ready
+    POST /console/api/models/unload  {"model": "m"}           LoadResult
+    POST /console/api/models/pull    {"model": "m"}           SSE: `progress` PullProgress, `note` PullNote, then
+                                                              `result` PullResult
+    GET  /console/api/settings                                SettingList
 
 The two streams of events end with `result`, or with `error` {"error": {"message", "code"}}.
 """
@@ -19,8 +19,8 @@ import msgspec
 
 BackendKind: TypeAlias = Literal["http", "embedded", "claude_cli", "other"]
 UpstreamState: TypeAlias = Literal["ready", "limited", "trying", "failing", "unavailable"]
-"""`limited`: a model has reached its quota. `trying`: after failures, one request tests the server. `failing`: the circuit
-breaker is open. `unavailable`: it is not ready, and lists no model."""
+"""`limited`: a model has reached its quota. `trying`: after failures, one request tests the server. `failing`: the
+circuit breaker is open. `unavailable`: it is not ready, and lists no model."""
 LoadState: TypeAlias = Literal["", "waiting", "loading", "ready", "unloading"]
 """`waiting`: for memory of other models; "": not loaded."""
 
