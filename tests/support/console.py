@@ -1,13 +1,14 @@
 """A gateway with its console, in this event loop, and clients as its page and other pages are."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
 import msgspec
 
+from dragoman.backends.http.config import HttpConfig
 from dragoman.config import Config
 from dragoman.config.console import ConsoleConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
@@ -60,6 +61,7 @@ async def served_console(
     keys: KeyRing | None = None,
     capture: CaptureConfig | None = None,
     records: RecordsConfig | None = None,
+    upstreams: Mapping[str, HttpConfig] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedConsole]:
     """Serves a gateway with a console; without records, unless their settings are given."""
@@ -69,6 +71,7 @@ async def served_console(
         console=ConsoleConfig(enabled=True),
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
+        upstreams=dict(upstreams or {}),
     )
     install = console_installer(config)
     async with (

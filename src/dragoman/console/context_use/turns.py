@@ -41,6 +41,20 @@ class Captures(Protocol):
         """Returns the files of a capture; None: there is none of this name."""
 
 
+class NoCaptures:
+    """No captures, as while none are stored."""
+
+    def names(self) -> list[str]:
+        """Returns no names."""
+        return []
+
+    def read(self, name: str) -> Files | None:
+        """Returns None."""
+
+
+NO_CAPTURES: Final = NoCaptures()
+
+
 class TurnFacts(NamedTuple):
     """What is remembered of a captured exchange: numbers and hashes, no text of it."""
 
