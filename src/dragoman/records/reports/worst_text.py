@@ -14,16 +14,8 @@ RULE: Final = (
 
 def format_worst(worst: Worst) -> Iterator[str]:
     """Yields which model and tool fail more than the others, and how that was decided."""
-    sentences = [model_sentence(worst), tool_sentence(worst)]
-    if not any(sentences):
-        if worst.counts.failed and worst.has_others:
-            yield f"No model or tool fails significantly more often than the others ({RULE})."
-        return
-    yield from filter(None, sentences)
-    if worst.unoffered:
-        whose = "its" if worst.model else "all"
-        yield f"Of {whose} failed calls, {worst.unoffered:,} are of tools that were not offered."
-    yield f"({RULE}.)"
+    yield from filter(None, (model_sentence(worst), tool_sentence(worst)))
+    yield from other_sentences(worst)
 
 
 def model_sentence(worst: Worst) -> str:
@@ -39,6 +31,18 @@ def tool_sentence(worst: Worst) -> str:
         return ""
     which = "Its worst tool" if worst.model is not None else "Worst tool"
     return f"{which}: {worst.tool.name}: {_failures(worst.tool, 'other tools')}."
+
+
+def other_sentences(worst: Worst) -> Iterator[str]:
+    """Yields how the worst model and tool were found, or that there is none."""
+    if worst.model is None and worst.tool is None:
+        if worst.counts.failed and worst.has_others:
+            yield f"No model or tool fails significantly more often than the others ({RULE})."
+        return
+    if worst.unoffered:
+        whose = "its" if worst.model else "all"
+        yield f"Of {whose} failed calls, {worst.unoffered:,} are of tools that were not offered."
+    yield f"({RULE}.)"
 
 
 def format_share(value: float) -> str:
