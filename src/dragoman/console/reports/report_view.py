@@ -62,9 +62,9 @@ def _view(axis: TimeAxis, by: str, series: TimeSeries | None, notes: list[str]) 
     """Returns the report; None: there are no records."""
     everything = over_time(axis, []) if series is None else series.everything
     groups = {} if series is None else series.groups
-    shown = [_series(name, group) for name, group in groups.items()]
+    all_series = [_series(name, group) for name, group in groups.items()]
     if series is not None and series.rest is not None:
-        shown.append(_series("", series.rest, is_rest=True))
+        all_series.append(_series("", series.rest, is_rest=True))
     return ReportsView(
         begin_s=axis.period.begin_s,
         end_s=axis.period.end_s,
@@ -73,7 +73,7 @@ def _view(axis: TimeAxis, by: str, series: TimeSeries | None, notes: list[str]) 
         by=by,
         labels=[] if series is None else series.labels[:MAX_LABELS],
         total=_series("", everything),
-        series=shown,
+        series=all_series,
         worst=[] if series is None else list(_worst_groups(series.worst)),
         rule="" if series is None else _rule(series.worst),
         notes=notes,

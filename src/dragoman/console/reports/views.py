@@ -158,7 +158,7 @@ class KeyView(msgspec.Struct):
 
 
 class KeysView(msgspec.Struct):
-    """All keys."""
+    """The named keys, and whether requests need one."""
 
     is_on: bool
     """Whether requests need a key."""

@@ -82,7 +82,14 @@ class Grouping(msgspec.Struct, frozen=True):
         return tuple(label_of(series, name) if name in LABELS else "" for name in self.by)
 
     def complete(self, group: Group, *, day: str = "", hour: str = "", tool: str = "") -> Group:
-        """Returns the group with day, hour and tool, if they are among the dimensions."""
+        """Returns the group with day, hour and tool, if they are among the dimensions.
+
+        Args:
+            group: the group, with "" in their place.
+            day: such as `2026-11-20`.
+            hour: such as `2026-11-20T10:00Z`.
+            tool: the name of the tool.
+        """
         values = {"day": day, "hour": hour, "tool": tool}
         return tuple(values.get(name, value) for name, value in zip(self.by, group, strict=True))
 

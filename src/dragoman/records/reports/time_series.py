@@ -117,12 +117,12 @@ def read_time_series(
 def over_time(axis: TimeAxis, groups: Iterable[Mapping[str, ExchangeTotals]]) -> TotalsOverTime:
     """Returns the sum of groups, each of which has its totals by the labels of the axis."""
     points = {label: ExchangeTotals() for label in axis.labels()}
-    whole = ExchangeTotals()
+    total = ExchangeTotals()
     for group in groups:
         for label, totals in group.items():
             points[label].add(totals)
-            whole.add(totals)
-    return TotalsOverTime(totals=whole, points=list(points.values()))
+            total.add(totals)
+    return TotalsOverTime(totals=total, points=list(points.values()))
 
 
 def _order(name: str, group: Mapping[str, ExchangeTotals]) -> tuple[int, int, str]:
