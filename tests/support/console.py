@@ -9,13 +9,16 @@ import httpx2
 import msgspec
 
 from dragoman.backends.http.config import HttpConfig
+from dragoman.compose import vendor_tools
 from dragoman.config import Config
 from dragoman.config.console import ConsoleConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.console.install import console_installer
 from dragoman.gateway.gateway import Gateway
+from dragoman.mcp_client.config import McpServerConfig
 from dragoman.records.config import RecordsConfig
 from dragoman.server.keys.ring import KeyRing
+from dragoman.usage_limits.admission import UsageLimits
 from support.http_client import http_client
 from support.scripted_backend import AS_PLAYED, Script, Scripted, serving
 
@@ -62,20 +65,25 @@ async def served_console(
     capture: CaptureConfig | None = None,
     records: RecordsConfig | None = None,
     upstreams: Mapping[str, HttpConfig] | None = None,
+    limits: UsageLimits | None = None,
+    mcp: Mapping[str, McpServerConfig] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedConsole]:
     """Serves a gateway with a console; without records, unless their settings are given."""
-    gateway = script if isinstance(script, Gateway) else Gateway([Scripted(script, names)], policy=AS_PLAYED)
     config = Config(
         server=ServerConfig(**settings),
         console=ConsoleConfig(enabled=True),
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
         upstreams=dict(upstreams or {}),
+        mcp=dict(mcp or {}),
     )
-    install = console_installer(config)
+    gateway = script
+    if not isinstance(gateway, Gateway):
+        gateway = Gateway([Scripted(gateway, names)], policy=AS_PLAYED, vendor_tools=vendor_tools(config))
+    install = console_installer(config, limits=limits)
     async with (
-        serving(gateway, keys=keys, capture=config.capture, set_up=install, **settings) as (_, url),
+        serving(gateway, keys=keys, limits=limits, capture=config.capture, set_up=install, **settings) as (_, url),
         http_client(url) as client,
     ):
         yield ServedConsole(url, client)
