@@ -14,7 +14,9 @@ from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.console.install import console_installer
 from dragoman.gateway.gateway import Gateway
 from dragoman.records.config import RecordsConfig
+from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
+from dragoman.server.reload.snapshot import Snapshot
 from support.http_client import http_client
 from support.scripted_backend import AS_PLAYED, Script, Scripted, serving
 
@@ -26,8 +28,13 @@ CHANGE: Final = {"x-dragoman-console": "1"}
 class ServedConsole:
     """The gateway, and a client of it without cookies of its own."""
 
-    def __init__(self, url: str, client: httpx2.AsyncClient) -> None:
-        self.url, self.client = url, client
+    def __init__(self, url: str, client: httpx2.AsyncClient, app: App) -> None:
+        self.url, self.client, self.app = url, client, app
+
+    def replace_keys(self, keys: KeyRing) -> None:
+        """Puts other API keys in force, as a reload of the settings does."""
+        snapshot = self.app.snapshot
+        self.app.replace(Snapshot(snapshot.gateway, snapshot.config, keys=keys))
 
     async def get(self, path: str, **headers: str) -> httpx2.Response:
         """A request of the page for this path of its API."""
@@ -70,12 +77,17 @@ async def served_console(
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
     )
-    install = console_installer(config)
+    install, apps = console_installer(config), list[App]()
+
+    def set_up(app: App) -> None:
+        install(app)
+        apps.append(app)
+
     async with (
-        serving(gateway, keys=keys, capture=config.capture, set_up=install, **settings) as (_, url),
+        serving(gateway, keys=keys, capture=config.capture, set_up=set_up, **settings) as (_, url),
         http_client(url) as client,
     ):
-        yield ServedConsole(url, client)
+        yield ServedConsole(url, client, *apps)
 
 
 def as_json(value: object) -> Any:
