@@ -41,7 +41,7 @@ EXCERPT_CHARS: Final = 100
 _ARGUMENT_CHARS: Final = 80
 _ARGUMENTS_LIMIT_CHARS: Final = 1_000_000
 """Longer arguments are not read for a name."""
-_TELLING: Final = (
+_NAMING_ARGUMENTS: Final = (
     *("file_path", "filePath", "path", "filename", "notebook_path", "command", "cmd", "url", "query", "pattern"),
     *("description", "prompt"),
 )
@@ -207,7 +207,7 @@ def telling_argument(arguments: JsonText) -> str:
         fields = msgspec.json.decode(arguments, type=dict[str, msgspec.Raw])
     except (msgspec.DecodeError, UnicodeEncodeError, RecursionError):
         return ""
-    names = [name for name in _TELLING if name in fields] or list(fields)[:4]
+    names = [name for name in _NAMING_ARGUMENTS if name in fields] or list(fields)[:4]
     for name in names:
         if text := _plain(fields[name]):
             line = " ".join(text[: 4 * _ARGUMENT_CHARS].split())

@@ -62,13 +62,13 @@ def preview_trims(
             parts=_changes(before, after, scale),
             is_used=name == tier,
             is_applied=name == applied,
-            fits=_fits(each, vocabulary, budget),
+            is_within_budget=_is_within(each, vocabulary, budget),
         )
         previews.append(preview)
     return previews
 
 
-def _fits(request: Request, vocabulary: TokenEstimator, budget: Budget) -> bool | None:
+def _is_within(request: Request, vocabulary: TokenEstimator, budget: Budget) -> bool | None:
     return head_tokens(request, vocabulary) <= budget.tokens if budget.tokens else None
 
 

@@ -49,7 +49,7 @@ class NoCaptures:
         return []
 
     def read(self, name: str) -> Files | None:
-        """Returns None."""
+        """Always None: there are no captures."""
 
 
 NO_CAPTURES: Final = NoCaptures()

@@ -116,7 +116,7 @@ class TrimPreview(msgspec.Struct, frozen=True, kw_only=True):
     """The upstream of this exchange is set to this level."""
     is_applied: bool
     """This exchange was trimmed by this level."""
-    fits: bool | None = None
+    is_within_budget: bool | None = msgspec.field(default=None, name="fits")
     """Whether tools and system prompt fit `budget_tokens`; None: there is no budget."""
 
 

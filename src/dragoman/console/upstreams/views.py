@@ -2,7 +2,7 @@
 
     GET  /console/api/upstreams                               UpstreamList
     POST /console/api/upstreams/{name}/probe  {"model": "m"}  SSE: `progress` ProbeProgress, then `result` ProbeView
-    GET  /console/api/models                                  ModelList
+    GET  /console/api/models                                  ModelsView
     GET  /console/api/models/facts?name=m                     ModelDetail
     POST /console/api/models/load    {"model": "m"}           LoadResult, when the model is ready
     POST /console/api/models/unload  {"model": "m"}           LoadResult
@@ -123,7 +123,7 @@ class ProbeProgress(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class UpstreamView(msgspec.Struct, frozen=True, kw_only=True):
-    """One backend."""
+    """A backend: its state, its models, and what failed."""
 
     name: str
     kind: BackendKind
@@ -237,8 +237,8 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated, of the loaded models."""
 
 
-class ModelList(msgspec.Struct, frozen=True, kw_only=True):
-    """All models."""
+class ModelsView(msgspec.Struct, frozen=True, kw_only=True):
+    """Models of this machine, of upstreams, and of the catalogue."""
 
     local: list[LocalModelView]
     served: list[ServedModelView]
@@ -300,7 +300,7 @@ class PullResult(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SettingView(msgspec.Struct, frozen=True, kw_only=True):
-    """One setting."""
+    """A setting in force."""
 
     key: str
     section: str

@@ -131,14 +131,14 @@ def test_preview_has_each_tier_with_what_it_removes() -> None:
     assert tiers[1].parts[0].name == "tool Read"
     assert tiers[1].parts[0].tokens_after < tiers[1].parts[0].tokens_before
     assert {part.name for part in tiers[3].parts} >= {"tool Read", "system prompt"}
-    assert tiers[1].fits is None
+    assert tiers[1].is_within_budget is None
 
 
 def test_preview_with_a_budget_omits_tools() -> None:
     settings: dict[str, Any] = {"prompt_trim": "off", "prompt_tokens": 150, "tools": ["Stop"]}
     budget = budget_of(settings, 0.0)
     tiers = preview_trims(captured(**settings), GENERIC, 1.0, budget)
-    assert [tier.fits for tier in tiers[:4]] == [False] * 4
+    assert [tier.is_within_budget for tier in tiers[:4]] == [False] * 4
     last = tiers[-1]
     assert last.level == "max, fewer tools"
     assert next(part for part in last.parts if part.name == "tool Read").tokens_after == 0
