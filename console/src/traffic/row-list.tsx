@@ -56,6 +56,12 @@ export function RowList({ rows, onEnd }: Props) {
     element.scrollTop = scrollToRow(rows.indexOf(row), rowHeight, element.scrollTop, element.clientHeight - rowHeight);
   }
 
+  /** A focus on the list would otherwise show no row. */
+  function chooseFirst() {
+    if (rows.some((row) => row.id === activeId.value)) return;
+    activeId.value = rows[Math.ceil(scrollTop.value / rowHeight)]?.id ?? "";
+  }
+
   function onKeyDown(event: KeyboardEvent) {
     const index = rows.findIndex((row) => row.id === activeId.value);
     const page = Math.max(1, Math.floor(viewHeight.value / rowHeight) - 2);
@@ -85,6 +91,7 @@ export function RowList({ rows, onEnd }: Props) {
       aria-rowcount={rows.length + 1}
       aria-activedescendant={active && rowElementId(active)}
       tabIndex={0}
+      onFocus={chooseFirst}
       onKeyDown={onKeyDown}
       onClick={onClick}
       onScroll={(event) => {
