@@ -7,6 +7,9 @@ export class RowStore {
   readonly #limit: number;
   #rows: TrafficRow[] = [];
   readonly #byId = new Map<string, TrafficRow>();
+  /** All names that occurred, for the choices of the filter. */
+  readonly agents = new Set<string>();
+  readonly models = new Set<string>();
 
   constructor(limit = ROW_LIMIT) {
     this.#limit = limit;
@@ -27,9 +30,15 @@ export class RowStore {
     if (fresh.size === 0) return;
     const kept = this.#rows.filter((row) => !fresh.has(row.id));
     const rows = mergeOrdered([...fresh.values()].sort(byBeginning), kept);
-    for (const row of fresh.values()) this.#byId.set(row.id, row);
+    for (const row of fresh.values()) this.#keep(row);
     for (const row of rows.splice(this.#limit)) this.#byId.delete(row.id);
     this.#rows = rows;
+  }
+
+  #keep(row: TrafficRow): void {
+    this.#byId.set(row.id, row);
+    if (row.agent) this.agents.add(row.agent);
+    if (row.model) this.models.add(row.model);
   }
 }
 
