@@ -79,7 +79,7 @@ def event_stream(services: ConsoleServices, events: AsyncGenerator[Event, None])
     Raises:
         BackendUnavailableError: too many streams are open.
     """
-    if services.open_streams >= MAX_STREAMS:
+    if services.app.page_streams >= MAX_STREAMS:
         message = f"expected at most {MAX_STREAMS} open streams of the console, got another one; close other pages"
         raise BackendUnavailableError(message, retry_after_s=5)
     headers = {"x-accel-buffering": "no"}
@@ -88,14 +88,14 @@ def event_stream(services: ConsoleServices, events: AsyncGenerator[Event, None])
 
 async def _encoded(services: ConsoleServices, events: AsyncGenerator[Event, None]) -> AsyncIterator[bytes]:
     """Yields events as bytes, and pings while there are none."""
-    services.open_streams += 1
+    services.app.page_streams += 1
     try:
         yield _PING
         async with aclosing(_until_draining(services, events)) as running:
             async for event in running:
                 yield _PING if event is None else encode_event(*event)
     finally:
-        services.open_streams -= 1
+        services.app.page_streams -= 1
 
 
 async def _until_draining(
