@@ -1,0 +1,1 @@
+"""The console: a page that shows what the gateway does."""
