@@ -1,1 +1,1 @@
-"""The console: a page that shows what the gateway does."""
+"""The console: a web page that shows what a gateway does, and why a call was made or not (docs/console.md)."""
