@@ -1,20 +1,23 @@
 """A gateway with its console, in this event loop, and clients as its page and other pages are."""
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from typing import Any, Final
 
 import httpx2
 import msgspec
 
+from dragoman.compose import vendor_tools
 from dragoman.config import Config
 from dragoman.config.console import ConsoleConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.console.install import console_installer
 from dragoman.gateway.gateway import Gateway
+from dragoman.mcp_client.config import McpServerConfig
 from dragoman.records.config import RecordsConfig
 from dragoman.server.keys.ring import KeyRing
+from dragoman.usage_limits.admission import UsageLimits
 from support.http_client import http_client
 from support.scripted_backend import AS_PLAYED, Script, Scripted, serving
 
@@ -60,19 +63,24 @@ async def served_console(
     keys: KeyRing | None = None,
     capture: CaptureConfig | None = None,
     records: RecordsConfig | None = None,
+    limits: UsageLimits | None = None,
+    mcp: Mapping[str, McpServerConfig] | None = None,
     **settings: Any,
 ) -> AsyncIterator[ServedConsole]:
     """Serves a gateway with a console; without records, unless their settings are given."""
-    gateway = script if isinstance(script, Gateway) else Gateway([Scripted(script, names)], policy=AS_PLAYED)
     config = Config(
         server=ServerConfig(**settings),
         console=ConsoleConfig(enabled=True),
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
+        mcp=dict(mcp or {}),
     )
-    install = console_installer(config)
+    gateway = script
+    if not isinstance(gateway, Gateway):
+        gateway = Gateway([Scripted(gateway, names)], policy=AS_PLAYED, vendor_tools=vendor_tools(config))
+    install = console_installer(config, limits=limits)
     async with (
-        serving(gateway, keys=keys, capture=config.capture, set_up=install, **settings) as (_, url),
+        serving(gateway, keys=keys, limits=limits, capture=config.capture, set_up=install, **settings) as (_, url),
         http_client(url) as client,
     ):
         yield ServedConsole(url, client)
