@@ -173,7 +173,7 @@ def _listed(names: Sequence[str]) -> str:
 def _pair_note(pair: _Pair) -> str:
     part = pair.new or pair.old
     assert part is not None
-    what = "the system prompt" if part.kind == "system" else f"message {part.title}"
+    what = "the system prompt" if part.is_system else f"message {part.title}"
     if pair.old is not None and pair.new is not None:
         return f"{what} changed {first_difference(pair.old.text, pair.new.text)}"
     return f"{what} was {'removed' if pair.new is None else 'inserted before others'}"

@@ -6,6 +6,8 @@ prompt caches keep.
 
 import re
 from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, NamedTuple
 
 import msgspec
@@ -25,7 +27,8 @@ _MOVING: Final = ("cache_control",)
 """Members that agents move from message to message; caches do not depend on them."""
 
 
-class RequestPart(NamedTuple):
+@dataclass(frozen=True)
+class RequestPart:
     """A part of a request."""
 
     key: str
@@ -33,7 +36,6 @@ class RequestPart(NamedTuple):
     title: str
     value: Any
     """The JSON value."""
-    segments: tuple[Segment, ...]
 
     @property
     def kind(self) -> str:
@@ -41,9 +43,23 @@ class RequestPart(NamedTuple):
         return self.key.partition(":")[0]
 
     @property
+    def is_system(self) -> bool:
+        """Whether it is of the system prompt, in any API."""
+        return self.title.split(" ")[0] in _SYSTEM
+
+    @cached_property
     def canonical(self) -> bytes:
         """The content by which two parts are compared."""
         return msgspec.json.encode(_without_moving(self.value), order="sorted")
+
+    @cached_property
+    def segments(self) -> tuple[Segment, ...]:
+        """The content as it is shown."""
+        link = self.key if self.kind in ("tool", "message") else ""
+        if self.kind in ("settings", "tools", "tool", "messages"):
+            return segments(to_text(self.value), "json", link)
+        shown = _of_message(self.value, link) if isinstance(self.value, dict) else _of_content(self.value, link)
+        return tuple(shown)
 
     @property
     def text(self) -> str:
@@ -80,11 +96,11 @@ def _parse(fields: dict[str, Any]) -> ParsedRequest:
     if listed == "turns" and isinstance(listed_values, list):  # of the Claude Code CLI, as a capture writes them
         listed_values = [_without(each, "is") for each in listed_values]
     messages = list(_messages(listed_values))
-    leading = next((n for n, part in enumerate(messages) if part.title.split(" ")[0] not in _SYSTEM), len(messages))
+    leading = next((n for n, part in enumerate(messages) if not part.is_system), len(messages))
     return ParsedRequest(
         settings=tuple(_settings({k: v for k, v in fields.items() if k not in (listed, "tools", *own)})),
         tools=tuple(_tools(fields.get("tools"))),
-        system=(*(_part("system", "system prompt", fields[name]) for name in own), *messages[:leading]),
+        system=(*(RequestPart("system", "system prompt", fields[name]) for name in own), *messages[:leading]),
         messages=tuple(messages[leading:]),
     )
 
@@ -95,17 +111,17 @@ def _without(value: Any, name: str) -> Any:
 
 def _settings(fields: Mapping[str, Any]) -> Iterator[RequestPart]:
     if fields:
-        yield RequestPart("settings", "settings", fields, segments(to_text(fields), "json"))
+        yield RequestPart("settings", "settings", fields)
 
 
 def _tools(tools: Any) -> Iterator[RequestPart]:
     if not isinstance(tools, list):
         if tools is not None:
-            yield RequestPart("tools", "tools", tools, segments(to_text(tools), "json"))
+            yield RequestPart("tools", "tools", tools)
         return
     for number, tool in enumerate(tools):
         name = tool_name(tool) or f"{number}"
-        yield RequestPart(f"tool:{name}", f"tool {name}", tool, segments(to_text(tool), "json", f"tool:{name}"))
+        yield RequestPart(f"tool:{name}", f"tool {name}", tool)
 
 
 def tool_name(tool: Any) -> str:
@@ -119,12 +135,12 @@ def tool_name(tool: Any) -> str:
 
 def _messages(messages: Any) -> Iterator[RequestPart]:
     if isinstance(messages, str):
-        yield _part("message:0", "user", messages)
+        yield RequestPart("message:0", "user", messages)
     elif isinstance(messages, list):
         for number, message in enumerate(messages):
-            yield _part(f"message:{number}", f"{_role(message)} {number}", message)
+            yield RequestPart(f"message:{number}", f"{_role(message)} {number}", message)
     elif messages is not None:
-        yield RequestPart("messages", "messages", messages, segments(to_text(messages), "json"))
+        yield RequestPart("messages", "messages", messages)
 
 
 def _role(message: Any) -> str:
@@ -132,11 +148,6 @@ def _role(message: Any) -> str:
         return "message"
     role = message.get("role") or message.get("type")
     return role if isinstance(role, str) and role else "message"
-
-
-def _part(key: str, title: str, value: Any) -> RequestPart:
-    shown = _of_message(value, key) if isinstance(value, dict) else _of_content(value, key)
-    return RequestPart(key, title, value, tuple(shown))
 
 
 def _of_message(message: Mapping[str, Any], link: str) -> Iterator[Segment]:

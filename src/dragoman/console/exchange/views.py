@@ -9,6 +9,8 @@ from typing import Final, Literal, TypeAlias
 
 from msgspec import Struct
 
+from dragoman.console.api import TrafficRow
+
 MAX_SEGMENT_CHARS: Final = 100_000
 """Longer texts are shortened in the middle, visibly."""
 MAX_LANE_CHARS: Final = 1_000_000
@@ -82,6 +84,40 @@ class SentCall(Struct, frozen=True):
     format: str
     why: Reason
     error: str = ""
+
+
+class ExchangeView(Struct, frozen=True):
+    """One exchange."""
+
+    id: str
+    """The `x-request-id`."""
+    row: TrafficRow
+    """The exchange as the list has it."""
+    is_captured: bool
+    is_running: bool
+    lanes: tuple[Lane, ...] = ()
+    notes: tuple[Note, ...] = ()
+    previous_id: str = ""
+    """The previous request of the conversation, if it is captured."""
+    cache_note: str = ""
+    """What broke the prompt cache, in words; empty: nothing, or it is not known."""
+    sent_calls: tuple[SentCall, ...] = ()
+
+
+class ReplayStage(Struct, frozen=True):
+    """A stage of a replay."""
+
+    name: str
+    same: bool
+    diff: str
+    """Lines of the capture with `-`, of the replay with `+`."""
+
+
+class ReplayResult(Struct, frozen=True):
+    """A replay compared with its capture."""
+
+    stages: tuple[ReplayStage, ...]
+    view: ExchangeView
 
 
 def clean(text: str) -> str:
