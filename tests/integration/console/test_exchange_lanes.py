@@ -15,9 +15,9 @@ import pytest
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.config import HttpConfig
 from dragoman.config.server import CaptureConfig
-from dragoman.console.exchange.build_view import ExchangeLanes, build_lanes
-from dragoman.console.exchange.model_lane import RAW
-from dragoman.console.exchange.views import Block, Segment
+from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lanes
+from dragoman.console.exchange.lanes.model_lane import RAW
+from dragoman.console.exchange.views import LaneBlock, Segment
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.capture.load import LoadedCapture, load
 from support.capturing import TOOLS, keeping, kept, says
@@ -84,7 +84,7 @@ def leaves(value: object) -> Iterator[str]:
             pass
 
 
-def blocks(view: ExchangeLanes, name: str) -> list[Block]:
+def blocks(view: ExchangeLanes, name: str) -> list[LaneBlock]:
     [lane] = [lane for lane in view.lanes if lane.name == name]
     return [block for block in lane.blocks if not block.link.startswith(RAW)]
 

@@ -8,8 +8,8 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.console.exchange.request_diff import common_messages
-from dragoman.console.exchange.request_parts import ParsedRequest, parse_request
+from dragoman.console.exchange.lanes.request_diff import common_messages
+from dragoman.console.exchange.lanes.request_parts import ParsedRequest, parse_request
 from dragoman.identify.client import SESSION_LIMIT_CHARS
 
 MAX_SEARCHED: Final = 100

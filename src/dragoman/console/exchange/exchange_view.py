@@ -7,8 +7,8 @@ from typing import Any
 from msgspec.structs import replace
 
 from dragoman.console.api import TrafficRow
-from dragoman.console.exchange.build_view import ExchangeLanes, build_lanes
 from dragoman.console.exchange.conversation import PreviousRequest, find_previous
+from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lanes
 from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection

@@ -11,9 +11,9 @@ from typing import Any, Final
 
 import msgspec
 
-from dragoman.console.exchange.build_view import build_lanes, read_settings
 from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
-from dragoman.console.exchange.model_lane import Reads
+from dragoman.console.exchange.lanes.build_lanes import build_lanes, read_settings
+from dragoman.console.exchange.lanes.model_lane import Reads
 from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.server.capture.load import LoadedCapture

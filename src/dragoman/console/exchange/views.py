@@ -23,7 +23,7 @@ Change: TypeAlias = Literal["", "added", "changed", "removed", "same"]
 Reason: TypeAlias = Literal["first", "retry", "failover", "reask", "tools", "continued"]
 
 
-class Note(Struct, frozen=True):
+class ExchangeNote(Struct, frozen=True):
     """What happened to a part of an exchange, why, and what changes it."""
 
     code: str
@@ -48,10 +48,10 @@ class Segment(Struct, frozen=True):
     `plain`.
     """
     link: str = ""
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ExchangeNote, ...] = ()
 
 
-class Block(Struct, frozen=True):
+class LaneBlock(Struct, frozen=True):
     """A part of a lane: a message, a tool, a request to a model, an event."""
 
     title: str
@@ -71,7 +71,7 @@ class Lane(Struct, frozen=True):
     name: LaneName
     title: str
     summary: str
-    blocks: tuple[Block, ...]
+    blocks: tuple[LaneBlock, ...]
 
 
 class SentCall(Struct, frozen=True):
@@ -87,7 +87,7 @@ class SentCall(Struct, frozen=True):
 
 
 class ExchangeView(Struct, frozen=True):
-    """One exchange."""
+    """All that the page of an exchange has."""
 
     id: str
     """The `x-request-id`."""
@@ -96,7 +96,7 @@ class ExchangeView(Struct, frozen=True):
     is_captured: bool
     is_running: bool
     lanes: tuple[Lane, ...] = ()
-    notes: tuple[Note, ...] = ()
+    notes: tuple[ExchangeNote, ...] = ()
     previous_id: str = ""
     """The previous request of the conversation, if it is captured."""
     cache_note: str = ""
@@ -125,7 +125,7 @@ def clean(text: str) -> str:
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
-def segments(text: str, kind: str, link: str = "", notes: Sequence[Note] = ()) -> tuple[Segment, ...]:
+def segments(text: str, kind: str, link: str = "", notes: Sequence[ExchangeNote] = ()) -> tuple[Segment, ...]:
     """Returns the text as a segment, shortened in the middle if it is long; nothing for no text without notes.
 
     Args:
@@ -147,16 +147,16 @@ def segments(text: str, kind: str, link: str = "", notes: Sequence[Note] = ()) -
     )
 
 
-def left_out(what: str) -> Note:
+def left_out(what: str) -> ExchangeNote:
     """Returns the note about something that is not shown."""
-    return Note(
+    return ExchangeNote(
         code="left_out",
         message=f"{what} are left out here",
         remedy="Download the body, or the bundle of this exchange: both are complete.",
     )
 
 
-def lane(name: LaneName, title: str, summary: str, blocks: Sequence[Block]) -> Lane:
+def lane(name: LaneName, title: str, summary: str, blocks: Sequence[LaneBlock]) -> Lane:
     """Returns a lane of bounded size.
 
     Args:
@@ -165,21 +165,21 @@ def lane(name: LaneName, title: str, summary: str, blocks: Sequence[Block]) -> L
         summary: Its content in one line.
         blocks: Its blocks; of too many, those in the middle are left out.
     """
-    kept = list(blocks)
-    sizes = [sum(len(segment.text) for segment in block.segments) for block in kept]
-    if len(kept) > MAX_BLOCKS or sum(sizes) > MAX_LANE_CHARS:
-        kept = _bounded(kept, sizes)
-    return Lane(name=name, title=title, summary=summary, blocks=tuple(kept))
+    remaining = list(blocks)
+    sizes = [sum(len(segment.text) for segment in block.segments) for block in remaining]
+    if len(remaining) > MAX_BLOCKS or sum(sizes) > MAX_LANE_CHARS:
+        remaining = _bounded(remaining, sizes)
+    return Lane(name=name, title=title, summary=summary, blocks=tuple(remaining))
 
 
-def _bounded(blocks: list[Block], sizes: list[int]) -> list[Block]:
+def _bounded(blocks: list[LaneBlock], sizes: list[int]) -> list[LaneBlock]:
     """Returns the first and the last blocks, within the limits."""
     first = _count_within(sizes)
     last = min(_count_within(sizes[::-1]), len(blocks) - first)
     if not (hidden := len(blocks) - first - last):
         return blocks
     note = left_out(f"{hidden:,} parts with {sum(sizes[first : first + hidden]):,} characters")
-    gap = Block(title="…", segments=(Segment(text="…", kind="plain", notes=(note,)),))
+    gap = LaneBlock(title="…", segments=(Segment(text="…", kind="plain", notes=(note,)),))
     return [*blocks[:first], gap, *blocks[len(blocks) - last :]]
 
 

@@ -7,11 +7,11 @@ from typing import Any, Final, NamedTuple
 import msgspec
 from msgspec.structs import replace
 
-from dragoman.console.exchange.notes import error_note
-from dragoman.console.exchange.request_diff import request_blocks
-from dragoman.console.exchange.request_parts import ParsedRequest, RequestPart, parse_request
-from dragoman.console.exchange.traced_events import TracedEvents
-from dragoman.console.exchange.views import Block, Lane, Note, Reason, Segment, SentCall, lane, segments
+from dragoman.console.exchange.lanes.notes import error_note
+from dragoman.console.exchange.lanes.request_diff import request_blocks
+from dragoman.console.exchange.lanes.request_parts import ParsedRequest, RequestPart, parse_request
+from dragoman.console.exchange.lanes.traced_events import TracedEvents
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Reason, Segment, SentCall, lane, segments
 from dragoman.server.capture.load import LoadedCapture
 
 _KEY_CHARS: Final = 300
@@ -23,7 +23,7 @@ _WHY: Final = {
     "first": "the first request",
     "retry": "sent again",
     "failover": "the backend before it failed",
-    "reask": "the model is shown its error",
+    "reask": "the model is parts its error",
     "tools": "with the results of tools that the gateway ran",
     "continued": "continues the text of a server that failed",
 }
@@ -107,7 +107,7 @@ def sent_lane(capture: LoadedCapture, calls: Sequence[SentCall], client: ParsedR
         calls: The calls of backends.
         client: The client's request, whose messages and tools are found in what was sent.
     """
-    blocks: list[Block] = []
+    blocks: list[LaneBlock] = []
     for call in calls:
         blocks += _call_blocks(capture, call, client)
     modes = ", ".join(dict.fromkeys(" ".join(filter(None, (c.backend, c.mode, c.format))) for c in calls))
@@ -117,14 +117,18 @@ def sent_lane(capture: LoadedCapture, calls: Sequence[SentCall], client: ParsedR
     return lane("sent", "what the model was asked", summary, blocks)
 
 
-def _call_blocks(capture: LoadedCapture, call: SentCall, client: ParsedRequest | None) -> Iterator[Block]:
+def _call_blocks(capture: LoadedCapture, call: SentCall, client: ParsedRequest | None) -> Iterator[LaneBlock]:
     number, about = call.number, capture.json(f"{call.number}/backend.json")
     reasons = [_WHY[call.why], *filter(None, ((about.get("model_mode") or {}).get("why"),))]
-    notes = [Note(code=call.why, message=_WHY[call.why], rule=f"tool mode: {reasons[-1]}" if len(reasons) > 1 else "")]
+    notes = [
+        ExchangeNote(
+            code=call.why, message=_WHY[call.why], rule=f"tool mode: {reasons[-1]}" if len(reasons) > 1 else ""
+        )
+    ]
     if "error" in about:
         notes.append(error_note(about["error"]))
     title = " · ".join(filter(None, (f"{number}. {call.backend}", call.model, call.mode, call.format, _WHY[call.why])))
-    yield Block(
+    yield LaneBlock(
         title=title,
         segments=segments(call.model or call.backend, "name", notes=notes),
         ms=about.get("ms"),
@@ -132,30 +136,30 @@ def _call_blocks(capture: LoadedCapture, call: SentCall, client: ParsedRequest |
     )
     for count in range(1, capture.output_count(number) + 1):
         first = capture.model_output(number, count)[0]
-        again = "" if count == 1 else " (sent again)"
+        suffix = "" if count == 1 else " (sent again)"
         if prompt := capture.files.get(f"{number}/prompt-{count}.txt"):
-            yield _prompt_block(f"prompt{again}", prompt.decode("utf-8", "replace"), client, first, number)
+            yield _prompt_block(f"prompt{suffix}", prompt.decode("utf-8", "replace"), client, first, number)
             continue
         sent = capture.files.get(f"{number}/sent-{count}.json", b"")
         for block in _request(sent, client):
-            yield replace(block, title=f"{block.title}{again}", ms=first.get("ms"), number=number)
+            yield replace(block, title=f"{block.title}{suffix}", ms=first.get("ms"), number=number)
 
 
-def _request(sent: bytes, client: ParsedRequest | None) -> Iterator[Block]:
+def _request(sent: bytes, client: ParsedRequest | None) -> Iterator[LaneBlock]:
     """Yields the parts of a request in the API of the server, linked to those of the client's request."""
     parsed = parse_request(sent)
     if parsed is None:
         if sent:
-            yield Block(title="request", segments=segments(sent.decode("utf-8", "replace"), "plain"))
+            yield LaneBlock(title="request", segments=segments(sent.decode("utf-8", "replace"), "plain"))
         return
     links = _message_links(parsed, client)
     described = () if client is None or parsed.tools else client.tools  # then they are in the text, if anywhere
     for block in request_blocks(parsed).blocks:
         link = links.get(block.link, "") if block.link.startswith("message:") else block.link
-        shown = [replace(s, link=link if s.link.startswith("message:") else s.link) for s in block.segments]
+        parts = [replace(s, link=link if s.link.startswith("message:") else s.link) for s in block.segments]
         if described:
-            shown = [each for segment in shown for each in _with_tools(segment, described)]
-        yield replace(block, link=link, segments=tuple(shown))
+            parts = [each for segment in parts for each in _with_tools(segment, described)]
+        yield replace(block, link=link, segments=tuple(parts))
 
 
 def _with_tools(segment: Segment, tools: Sequence[RequestPart]) -> Iterator[Segment]:
@@ -202,9 +206,11 @@ def _body_text(part: RequestPart) -> str:
     return "".join(texts).strip() or "".join(each.text for each in part.segments if each.kind in ("name", "arguments"))
 
 
-def _prompt_block(title: str, prompt: str, client: ParsedRequest | None, first: dict[str, Any], number: int) -> Block:
-    shown = tuple(_cut(prompt, _find_parts(prompt, client), "markup", ""))
-    return Block(title=title, segments=shown, ms=first.get("ms"), number=number)
+def _prompt_block(
+    title: str, prompt: str, client: ParsedRequest | None, first: dict[str, Any], number: int
+) -> LaneBlock:
+    parts = tuple(_cut(prompt, _find_parts(prompt, client), "markup", ""))
+    return LaneBlock(title=title, segments=parts, ms=first.get("ms"), number=number)
 
 
 def _find_parts(prompt: str, client: ParsedRequest | None) -> Iterator[_Found]:
@@ -222,15 +228,15 @@ def _find_parts(prompt: str, client: ParsedRequest | None) -> Iterator[_Found]:
         yield from _find_tool(prompt, tool)
 
 
-def _rfind(text: str, wanted: str, end: int) -> int:
+def _rfind(text: str, expected: str, end: int) -> int:
     """Returns the last place of a text; a short one must not be a part of a word."""
-    if len(wanted) > _WORD_CHARS:
-        return text.rfind(wanted, 0, end)
+    if len(expected) > _WORD_CHARS:
+        return text.rfind(expected, 0, end)
     start = end
-    while (start := text.rfind(wanted, 0, start)) >= 0:
-        if not (text[start - 1 : start].isalnum() or text[start + len(wanted) : start + len(wanted) + 1].isalnum()):
+    while (start := text.rfind(expected, 0, start)) >= 0:
+        if not (text[start - 1 : start].isalnum() or text[start + len(expected) : start + len(expected) + 1].isalnum()):
             return start
-        start += len(wanted) - 1
+        start += len(expected) - 1
     return -1
 
 

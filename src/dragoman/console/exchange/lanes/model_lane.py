@@ -5,12 +5,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dragoman.api.parse import explain
-from dragoman.console.exchange.argument_repairs import argument_segments
-from dragoman.console.exchange.links import Links
-from dragoman.console.exchange.model_output import ModelOutputText
-from dragoman.console.exchange.notes import call_notes, distinct, error_note, span_notes, warned_note
-from dragoman.console.exchange.traced_events import RECOVERED, TextRun, TracedCall, TracedEvents
-from dragoman.console.exchange.views import Block, Lane, Note, Segment, lane, segments
+from dragoman.console.exchange.lanes.argument_repairs import argument_segments
+from dragoman.console.exchange.lanes.links import Links
+from dragoman.console.exchange.lanes.model_output import ModelOutputText
+from dragoman.console.exchange.lanes.notes import call_notes, distinct, error_note, span_notes, warned_note
+from dragoman.console.exchange.lanes.traced_events import RECOVERED, TextRun, TracedCall, TracedEvents
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Segment, lane, segments
 from dragoman.core.tool_name_match import normalize_name
 from dragoman.parsing.trace import Span
 from dragoman.server.capture.explanation import ExplainedText, explain_text
@@ -44,7 +44,7 @@ class _Piece(NamedTuple):
     kind: str
     call: int | None
     """Number of the call among those in the text."""
-    notes: tuple[Note, ...]
+    notes: tuple[ExchangeNote, ...]
     is_whole: bool = True
     """False: a run of text ended in it."""
 
@@ -59,7 +59,7 @@ def model_lane(outputs: Sequence[ModelOutputText], capture: LoadedCapture, reads
         links: Finds the counterparts in the response.
     """
     is_cut = capture.json("summary.json").get("log", {}).get("finish") == "length"
-    blocks: list[Block] = []
+    blocks: list[LaneBlock] = []
     advices: list[str] = []
     for output in outputs:
         read = reads.get((output.number, output.model_request))
@@ -81,26 +81,28 @@ class _OutputBlocks:
         self._text_calls = [call for call in backend.calls if call.id not in own or not self._is_native]
         """The calls that were read in the text."""
 
-    def blocks(self) -> Iterator[Block]:
+    def blocks(self) -> Iterator[LaneBlock]:
         """Yields runs of text and reasoning, the server's own calls, how the output ended, and its bytes."""
         pieces = deque(self._pieces())
         for item in self._output.events.items:
             yield self._run(item, pieces) if isinstance(item, TextRun) else self._call(item)
         if notes := self._end_notes():
-            shown = segments("", "plain", notes=notes)
-            yield Block(title="how the output ended", segments=shown, number=self._output.number)
+            parts = segments("", "plain", notes=notes)
+            yield LaneBlock(title="how the output ended", segments=parts, number=self._output.number)
         if self._output.raw:
             yield self._raw()
 
-    def _run(self, run: TextRun, pieces: deque[_Piece]) -> Block:
+    def _run(self, run: TextRun, pieces: deque[_Piece]) -> LaneBlock:
         number = self._output.number
         title = f"{run.kind}, in {len(run.pieces)} {'piece' if len(run.pieces) == 1 else 'pieces'}"
         if run.kind == "reasoning":
             link = self._links.text("reasoning", run.text)
-            shown = segments(run.text, "reasoning", link)
-            return Block(title=f"{title}, as the server read it", segments=shown, link=link, ms=run.ms, number=number)
-        shown = tuple(each for piece in _take(pieces, len(run.text)) for each in self._segments(piece))
-        return Block(title=f"{title}: {self._explained.reader}", segments=shown, ms=run.ms, number=number)
+            parts = segments(run.text, "reasoning", link)
+            return LaneBlock(
+                title=f"{title}, as the server read it", segments=parts, link=link, ms=run.ms, number=number
+            )
+        parts = tuple(each for piece in _take(pieces, len(run.text)) for each in self._segments(piece))
+        return LaneBlock(title=f"{title}: {self._explained.reader}", segments=parts, ms=run.ms, number=number)
 
     def _segments(self, piece: _Piece) -> Iterator[Segment]:
         call = self._text_call(piece.call)
@@ -118,46 +120,48 @@ class _OutputBlocks:
         else:
             yield from segments(piece.text, piece.kind, link, piece.notes)
 
-    def _call_notes(self, call: TracedCall | None) -> Sequence[Note]:
+    def _call_notes(self, call: TracedCall | None) -> Sequence[ExchangeNote]:
         return distinct(call_notes(call)) if call else ()
 
     def _text_call(self, number: int | None) -> TracedCall | None:
         return self._text_calls[number] if number is not None and number < len(self._text_calls) else None
 
-    def _call(self, call: TracedCall) -> Block:
+    def _call(self, call: TracedCall) -> LaneBlock:
         """Returns a call that the server read itself."""
         same = next((one for one in self._backend.calls if one.id == call.id), None) or call
         sent = self._links.client_call(same)
         link = self._links.call(self._output.number, same)
         notes = self._call_notes(sent) if sent else [*map(warned_note, same.warnings)]
-        shown = (
+        parts = (
             *segments(call.name, "name", link),
             *segments(" ", "plain", link),
             *segments(call.arguments or call.raw, "arguments", link, notes),
         )
         title = f"tool call {call.name}, as the server read it"
-        return Block(title=title, segments=shown, link=link, ms=call.ms, number=self._output.number)
+        return LaneBlock(title=title, segments=parts, link=link, ms=call.ms, number=self._output.number)
 
-    def _end_notes(self) -> list[Note]:
+    def _end_notes(self) -> list[ExchangeNote]:
         output = self._output
         notes = [error_note(output.error)] if output.error else []
         if output.is_abandoned and not output.events.finish:
             message = "the output was not read to its end: no more was needed, or the client had left"
-            notes.append(Note(code="abandoned", message=message))
+            notes.append(ExchangeNote(code="abandoned", message=message))
         if output.text or not self._backend.calls:
-            notes.append(Note(code="advice", message=self._explained.advice, rule=self._explained.reader))
+            notes.append(ExchangeNote(code="advice", message=self._explained.advice, rule=self._explained.reader))
         return notes
 
-    def _raw(self) -> Block:
+    def _raw(self) -> LaneBlock:
         output = self._output
-        shown = segments(output.raw[:_RAW_CHARS], "plain")
+        parts = segments(output.raw[:_RAW_CHARS], "plain")
         if (rest := len(output.raw) - _RAW_CHARS) > 0:
             name = f"{output.number}/model-output-{output.model_request}.jsonl"
-            note = Note(code="left_out", message=f"{rest:,} characters are left out", remedy=f"{name} has all of it")
-            shown = (*shown, Segment(text="…", kind="plain", notes=(note,)))
+            note = ExchangeNote(
+                code="left_out", message=f"{rest:,} characters are left out", remedy=f"{name} has all of it"
+            )
+            parts = (*parts, Segment(text="…", kind="plain", notes=(note,)))
         title = f"raw output of the server, in {output.chunk_count} chunks"
-        return Block(
-            title=title, segments=shown, link=f"{RAW}{output.number}.{output.model_request}", number=output.number
+        return LaneBlock(
+            title=title, segments=parts, link=f"{RAW}{output.number}.{output.model_request}", number=output.number
         )
 
     def _pieces(self) -> list[_Piece]:
@@ -183,12 +187,12 @@ class _OutputBlocks:
 
     def _spans_of_recovered(self, calls: Sequence[TracedCall]) -> tuple[Span, ...] | None:
         """Returns spans in which the recovered calls are calls: leaked calls have no format that is known before."""
-        wanted = [call.name for call in calls]
+        expected = [call.name for call in calls]
         tools = self._explained.read.tools if self._explained.read else None
         for format in ("auto", *_OTHER_FORMATS):
             for lenient in (False, bool(tools)):
                 spans = explain(self._output.text, format, tools, lenient=lenient, new_id=str)
-                if [span.name for span in spans if span.kind == "call"] == wanted:
+                if [span.name for span in spans if span.kind == "call"] == expected:
                     return spans
         return None
 
@@ -206,9 +210,9 @@ def _of_spans(spans: Sequence[Span], reader: str) -> Iterator[_Piece]:
         kind = "text" if span.also_text and span.kind not in ("arguments", "call") else _KINDS[span.kind]
         if span.also_text and span.kind != "text":
             message = "this is no whole call, so it is passed on as text too"
-            notes = (*notes, Note(code="also_text", message=message, rule=reader))
+            notes = (*notes, ExchangeNote(code="also_text", message=message, rule=reader))
         if span.kind == "call":
-            read = Note(
+            read = ExchangeNote(
                 code="read_as", message=f"read as a call of {span.name}", rule=f"format {span.format}; {reader}"
             )
             yield from _cut_at_name(span, kind, (read, *notes))
@@ -216,7 +220,7 @@ def _of_spans(spans: Sequence[Span], reader: str) -> Iterator[_Piece]:
             yield _Piece(span.raw, "broken" if span.kind == "incomplete" else kind, span.index, notes)
 
 
-def _cut_at_name(span: Span, kind: str, notes: tuple[Note, ...]) -> Iterator[_Piece]:
+def _cut_at_name(span: Span, kind: str, notes: tuple[ExchangeNote, ...]) -> Iterator[_Piece]:
     start, end = _find_name(span.raw, span.name)
     if start < 0:
         yield _Piece(span.raw, kind, span.index, notes)
@@ -231,12 +235,12 @@ def _find_name(raw: str, name: str) -> tuple[int, int]:
     start = raw.rfind(name) if name else -1
     if start >= 0:
         return start, start + len(name)
-    wanted = normalize_name(name)
-    words = [(at, word) for at, word in _words(raw) if normalize_name(word) == wanted]
-    return (words[-1][0], words[-1][0] + len(words[-1][1])) if words else (-1, -1)
+    expected = normalize_name(name)
+    matches = [(at, word) for at, word in _split_words(raw) if normalize_name(word) == expected]
+    return (matches[-1][0], matches[-1][0] + len(matches[-1][1])) if matches else (-1, -1)
 
 
-def _words(raw: str) -> Iterator[tuple[int, str]]:
+def _split_words(raw: str) -> Iterator[tuple[int, str]]:
     start = 0
     for at, char in enumerate(f"{raw} "):
         if not (char.isalnum() or char in "_.-:"):

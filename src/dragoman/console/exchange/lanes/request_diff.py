@@ -12,8 +12,8 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.console.exchange.request_parts import ParsedRequest, RequestPart
-from dragoman.console.exchange.views import Block, Change, Note, Segment, clean
+from dragoman.console.exchange.lanes.request_parts import ParsedRequest, RequestPart
+from dragoman.console.exchange.views import Change, ExchangeNote, LaneBlock, Segment, clean
 
 _AROUND_CHARS: Final = 24
 _MAX_ALIGNED: Final = 2_000
@@ -31,7 +31,7 @@ _WORD: Final = re.compile(r"[\w:./-]*\Z")
 class RequestDiff(NamedTuple):
     """A request compared with the previous one."""
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[LaneBlock, ...]
     """All parts of the request, and those that were removed, with what became of them."""
     cache_note: str
     """What broke the prompt cache, in words; empty: nothing."""
@@ -67,22 +67,22 @@ def common_messages(one: ParsedRequest, other: ParsedRequest) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0].canonical == pair[1].canonical, pairs))
 
 
-def _block(part: RequestPart, change: Change = "", notes: Sequence[Note] = ()) -> Block:
-    shown = part.segments
+def _block(part: RequestPart, change: Change = "", notes: Sequence[ExchangeNote] = ()) -> LaneBlock:
+    parts = part.segments
     if notes:
-        first = shown[0] if shown else Segment(text="", kind="text")
-        shown = (replace(first, notes=(*first.notes, *notes)), *shown[1:])
+        first = parts[0] if parts else Segment(text="", kind="text")
+        parts = (replace(first, notes=(*first.notes, *notes)), *parts[1:])
     link = part.key if part.kind in ("tool", "message") else part.kind
-    return Block(title=part.title, segments=shown, link=link, change=change)
+    return LaneBlock(title=part.title, segments=parts, link=link, change=change)
 
 
-def _compared(pair: _Pair) -> Block:
+def _compared(pair: _Pair) -> LaneBlock:
     if pair.new is None:
         assert pair.old is not None
         return replace(_block(pair.old, "removed"), link="")
     if pair.change != "changed" or pair.old is None:
         return _block(pair.new, pair.change)
-    note = Note(code="changed", message=f"changed {first_difference(pair.old.text, pair.new.text)}")
+    note = ExchangeNote(code="changed", message=f"changed {first_difference(pair.old.text, pair.new.text)}")
     return _block(pair.new, "changed", [note])
 
 
@@ -129,10 +129,10 @@ def _cache_note(pairs: Sequence[_Pair], previous: ParsedRequest, parsed: ParsedR
         return f"{note}: {_LOSS}"
     rest = [pair for pair in pairs if (pair.new or pair.old).kind not in ("settings", "tool", "tools")]  # type: ignore[union-attr]
     is_continued = [pair.change for pair in rest]
-    kept = list(takewhile("same".__eq__, is_continued))
-    if all(change == "added" for change in is_continued[len(kept) :]):
+    remaining = list(takewhile("same".__eq__, is_continued))
+    if all(change == "added" for change in is_continued[len(remaining) :]):
         return ""
-    return f"{_pair_note(rest[len(kept)])}: {_LOSS}"
+    return f"{_pair_note(rest[len(remaining)])}: {_LOSS}"
 
 
 def _model_note(previous: ParsedRequest, parsed: ParsedRequest) -> str:
@@ -166,8 +166,8 @@ def _name(key: str) -> str:
 
 def _listed(names: Sequence[str]) -> str:
     more = [f"{len(names) - _MAX_NAMES} more"] * (len(names) > _MAX_NAMES)
-    shown = [*names[:_MAX_NAMES], *more]
-    return f"{', '.join(shown)} {'was' if len(shown) == 1 else 'were'}"
+    parts = [*names[:_MAX_NAMES], *more]
+    return f"{', '.join(parts)} {'was' if len(parts) == 1 else 'were'}"
 
 
 def _pair_note(pair: _Pair) -> str:
@@ -182,7 +182,7 @@ def _pair_note(pair: _Pair) -> str:
 def first_difference(old: str, new: str) -> str:
     """Returns where two texts differ first, and what is there: `at character 812: a date (…)`."""
     if old == new:
-        return "in a part that is not shown here"
+        return "in a part that is not parts here"
     at = _common_prefix(old, new)
     start = at - len(_WORD.search(new[max(0, at - _AROUND_CHARS) : at])[0])  # type: ignore[index]
     before, after = _excerpt(old, start), _excerpt(new, start)

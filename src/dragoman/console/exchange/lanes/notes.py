@@ -4,8 +4,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from dragoman.catalog.warning_codes import WarningCode, warning_codes
-from dragoman.console.exchange.traced_events import TracedCall, Warned
-from dragoman.console.exchange.views import Note
+from dragoman.console.exchange.lanes.traced_events import TracedCall, Warned
+from dragoman.console.exchange.views import ExchangeNote
 from dragoman.parsing.trace import Note as TraceNote
 from dragoman.parsing.trace import Span
 
@@ -47,7 +47,7 @@ _TRACE_MEANINGS: Final = {
 _UNKNOWN: Final = WarningCode("")
 
 
-def warning_note(code: str, message: str, rule: str = "") -> Note:
+def warning_note(code: str, message: str, rule: str = "") -> ExchangeNote:
     """Returns the note about a warning.
 
     Args:
@@ -56,7 +56,7 @@ def warning_note(code: str, message: str, rule: str = "") -> Note:
         rule: The rule that applied, in words; empty: one that follows from the code.
     """
     known = warning_codes().get(code, _UNKNOWN)
-    return Note(
+    return ExchangeNote(
         code=code,
         message=message,
         rule=rule or _RULES.get(code, ""),
@@ -71,7 +71,7 @@ _RULES: Final = {
     "calls of offered tools there, and makes them tool calls.",
     "call_repaired": "The guard compares each call with the tool's JSON Schema, and repairs it if only one meaning is "
     "possible.",
-    "reasked": "The guard shows the model its error, and asks once more.",
+    "reasked": "The guard shows the model its error, and re-asks it.",
     "invalid_call": "The guard compares each call with the tool's JSON Schema.",
     "incomplete_call": "A call that is not whole is never passed on as a call.",
     "failed_over": "If a backend fails before its first event, the next one that serves the model is called.",
@@ -83,17 +83,17 @@ _RULES: Final = {
 """The rule behind a warning, where it is not that of a format's reader."""
 
 
-def warned_note(warned: Warned) -> Note:
+def warned_note(warned: Warned) -> ExchangeNote:
     """Returns the note about a captured warning."""
     return warning_note(warned.code, warned.message)
 
 
-def trace_note(note: TraceNote, reader: str) -> Note:
+def trace_note(note: TraceNote, reader: str) -> ExchangeNote:
     """Returns the note about a span, with how the text was read as its rule."""
     return warning_note(note.code, f"{note.message} (at {note.at})", reader)
 
 
-def span_notes(span: Span, reader: str) -> tuple[Note, ...]:
+def span_notes(span: Span, reader: str) -> tuple[ExchangeNote, ...]:
     """Returns the notes about a span of a text.
 
     Args:
@@ -103,27 +103,29 @@ def span_notes(span: Span, reader: str) -> tuple[Note, ...]:
     return tuple(trace_note(note, reader) for note in span.notes)
 
 
-def call_notes(call: TracedCall) -> list[Note]:
+def call_notes(call: TracedCall) -> list[ExchangeNote]:
     """Returns the notes about a call: its repairs, its warnings, and how it was validated."""
     notes = [warned_note(each) for each in call.warnings]
     if call.repairs and not any(each.code == "call_repaired" for each in call.warnings):
         notes.append(warning_note("call_repaired", f"repaired: {', '.join(call.repairs)}"))
     notes += [
-        Note(code="repair", message=REPAIRS[step], rule=f"repair {step}") for step in call.repairs if step in REPAIRS
+        ExchangeNote(code="repair", message=REPAIRS[step], rule=f"repair {step}")
+        for step in call.repairs
+        if step in REPAIRS
     ]
     if call.is_reasked:
         notes.append(warning_note("reasked", f"this call of {call.name} is from the second response of the model"))
     if call.is_valid:
-        notes.append(Note(code="valid", message="the arguments match the tool's schema"))
+        notes.append(ExchangeNote(code="valid", message="the arguments match the tool's schema"))
     return notes
 
 
-def error_note(error: Mapping[str, Any]) -> Note:
+def error_note(error: Mapping[str, Any]) -> ExchangeNote:
     """Returns the note about an error, from its fields in a capture."""
     status = f" (status {error['status']})" if error.get("status") else ""
-    return Note(code="error", message=f"{error.get('error', 'Error')}{status}: {error.get('text', '')}")
+    return ExchangeNote(code="error", message=f"{error.get('error', 'Error')}{status}: {error.get('text', '')}")
 
 
-def distinct(notes: Iterable[Note]) -> Sequence[Note]:
+def distinct(notes: Iterable[ExchangeNote]) -> Sequence[ExchangeNote]:
     """Returns the notes, each once."""
     return list(dict.fromkeys(notes))

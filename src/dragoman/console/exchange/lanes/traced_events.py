@@ -12,7 +12,7 @@ _BETWEEN: Final = ("UsageUpdate", "Detail", "Notice", "Start")
 
 @dataclass(frozen=True)
 class Warned:
-    """A warning."""
+    """A warning of the reader, the guard or a backend."""
 
     code: str
     message: str

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.console.exchange.request_parts import to_text
+from dragoman.console.exchange.lanes.request_parts import to_text
 
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 _REASONING: Final = ("reasoning_content", "reasoning")
@@ -84,7 +84,7 @@ def body_items(body: bytes, ms: int) -> list[ReplyItem]:
     try:
         fields = msgspec.json.decode(body, type=dict[str, Any])
         items: list[ReplyItem] = []
-        for delta in _whole(fields):
+        for delta in _body_deltas(fields):
             _add(items, delta, ms)
         rest = ReplyItem("other", None, "response", pieces=[to_text(_without_content(fields))], ms=ms, last_ms=ms)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
@@ -190,16 +190,16 @@ def _has_more(data: Any) -> bool:
     return False
 
 
-def _whole(fields: Mapping[str, Any]) -> Iterator[_Delta]:
+def _body_deltas(fields: Mapping[str, Any]) -> Iterator[_Delta]:
     """Yields the content of a response without streaming."""
     for choice in _dicts(fields.get("choices")):
         if isinstance(choice.get("message"), dict):
             yield from _chat(choice["message"], choice.get("index", 0))
     for number, block in enumerate(_dicts(fields.get("content"))):
-        yield from _whole_block(block, number)
+        yield from _block_delta(block, number)
     for number, item in enumerate(_dicts(fields.get("output"))):
         if item.get("type") in _CALL_TYPES:
-            yield _whole_call(item, number)
+            yield _call_delta(item, number)
         for part, block in enumerate([*_dicts(item.get("summary")), *_dicts(item.get("content"))]):
             text = block.get("text") or block.get("refusal")
             if isinstance(text, str):
@@ -207,15 +207,15 @@ def _whole(fields: Mapping[str, Any]) -> Iterator[_Delta]:
                 yield _Delta(kind, (number, part), text)
 
 
-def _whole_block(block: Mapping[str, Any], number: int) -> Iterator[_Delta]:
+def _block_delta(block: Mapping[str, Any], number: int) -> Iterator[_Delta]:
     kind = block.get("type")
     if kind in _CALL_TYPES:
-        yield _whole_call(block, number)
+        yield _call_delta(block, number)
     elif kind in ("text", "thinking") and isinstance(block.get(kind), str):
         yield _Delta("text" if kind == "text" else "reasoning", number, block[kind])
 
 
-def _whole_call(block: Mapping[str, Any], number: int) -> _Delta:
+def _call_delta(block: Mapping[str, Any], number: int) -> _Delta:
     arguments = block.get("arguments", block.get("input", {}))
     text = arguments if isinstance(arguments, str) else msgspec.json.encode(arguments).decode()
     return _Delta("call", number, text, str(block.get("name", "")), str(block.get("call_id") or block.get("id") or ""))
@@ -237,8 +237,8 @@ def _stripped(value: Any) -> Any:
         case list():
             return [_stripped(each) for each in value]
         case dict():
-            shown = ("text", "thinking", "refusal", "content", "arguments", "input", *_REASONING)
-            return {k: "…" if k in shown and isinstance(v, str) and v else _stripped(v) for k, v in value.items()}
+            parts = ("text", "thinking", "refusal", "content", "arguments", "input", *_REASONING)
+            return {k: "…" if k in parts and isinstance(v, str) and v else _stripped(v) for k, v in value.items()}
         case _:
             return value
 

@@ -54,12 +54,12 @@ class RequestPart:
 
     @cached_property
     def segments(self) -> tuple[Segment, ...]:
-        """The content as it is shown."""
+        """The content as it is parts."""
         link = self.key if self.kind in ("tool", "message") else ""
         if self.kind in ("settings", "tools", "tool", "messages"):
             return segments(to_text(self.value), "json", link)
-        shown = _of_message(self.value, link) if isinstance(self.value, dict) else _of_content(self.value, link)
-        return tuple(shown)
+        parts = _of_message(self.value, link) if isinstance(self.value, dict) else _of_content(self.value, link)
+        return tuple(parts)
 
     @property
     def text(self) -> str:
@@ -77,7 +77,7 @@ class ParsedRequest(NamedTuple):
 
     @property
     def all(self) -> tuple[RequestPart, ...]:
-        """All parts."""
+        """All parts, in the order of caches."""
         return self.settings + self.tools + self.system + self.messages
 
 
@@ -207,16 +207,16 @@ def _of_block(block: Any, link: str) -> Iterator[Segment]:
 def _of_call(block: Mapping[str, Any], link: str) -> Iterator[Segment]:
     """Yields a call: its name, its arguments, and the rest."""
     inner = block.get("function")
-    held = inner if isinstance(inner, dict) else block
-    argument = next((name for name in ("arguments", "input") if name in held), "")
+    fields = inner if isinstance(inner, dict) else block
+    argument = next((name for name in ("arguments", "input") if name in fields), "")
     yield from segments(f"{block['type']} ", "role", link)
-    yield from segments(str(held.get("name", "")), "name", link)
+    yield from segments(str(fields.get("name", "")), "name", link)
     if argument:
-        value = held[argument]
+        value = fields[argument]
         yield from segments(" ", "plain", link)
         yield from segments(value if isinstance(value, str) else to_text(value), "arguments", link)
-    yield from _rest(held, ("type", "name", argument), link)
-    if held is not block:
+    yield from _rest(fields, ("type", "name", argument), link)
+    if fields is not block:
         yield from _rest(block, ("type", "function"), link)
 
 

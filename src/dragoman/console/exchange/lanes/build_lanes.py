@@ -10,16 +10,16 @@ from typing import Final
 
 import msgspec
 
-from dragoman.console.exchange.links import Links
-from dragoman.console.exchange.model_lane import Reads, model_lane
-from dragoman.console.exchange.model_output import model_outputs
-from dragoman.console.exchange.notes import distinct, error_note, warned_note
-from dragoman.console.exchange.reply_lane import read_reply, reply_lane
-from dragoman.console.exchange.request_diff import request_blocks
-from dragoman.console.exchange.request_parts import ParsedRequest, parse_request
-from dragoman.console.exchange.sent_lane import sent_calls, sent_lane
-from dragoman.console.exchange.traced_events import TracedEvents, Warned
-from dragoman.console.exchange.views import Block, Lane, Note, SentCall, lane, segments
+from dragoman.console.exchange.lanes.links import Links
+from dragoman.console.exchange.lanes.model_lane import Reads, model_lane
+from dragoman.console.exchange.lanes.model_output import model_outputs
+from dragoman.console.exchange.lanes.notes import distinct, error_note, warned_note
+from dragoman.console.exchange.lanes.reply_lane import read_reply, reply_lane
+from dragoman.console.exchange.lanes.request_diff import request_blocks
+from dragoman.console.exchange.lanes.request_parts import ParsedRequest, parse_request
+from dragoman.console.exchange.lanes.sent_lane import sent_calls, sent_lane
+from dragoman.console.exchange.lanes.traced_events import TracedEvents, Warned
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, SentCall, lane, segments
 from dragoman.core.errors import DragomanError
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay import Replay
@@ -32,7 +32,7 @@ class ExchangeLanes(msgspec.Struct, frozen=True):
     """The lanes of an exchange, and what was noted about it."""
 
     lanes: tuple[Lane, ...]
-    notes: tuple[Note, ...]
+    notes: tuple[ExchangeNote, ...]
     cache_note: str
     sent_calls: tuple[SentCall, ...]
 
@@ -90,11 +90,11 @@ def _client_lane(
     line = capture.json("request.json")
     head = "\n".join(f"{name}: {value}" for name, value in line.get("headers", {}).items())
     title = f"{line.get('method', '')} {line.get('path', '')}"
-    blocks = [Block(title=title, segments=segments(head, "plain"))]
+    blocks = [LaneBlock(title=title, segments=segments(head, "plain"))]
     if client is None:
-        shown = segments(body.decode("utf-8", "replace"), "plain")
+        parts = segments(body.decode("utf-8", "replace"), "plain")
         return lane(
-            "client", "what the client sent", f"{len(body):,} bytes", [*blocks, Block(title=_BODY, segments=shown)]
+            "client", "what the client sent", f"{len(body):,} bytes", [*blocks, LaneBlock(title=_BODY, segments=parts)]
         ), ""
     compared = request_blocks(client, previous)
     counts = f"{len(client.messages) + len(client.system)} messages, {len(client.tools)} tools, {len(body):,} bytes"
@@ -103,14 +103,14 @@ def _client_lane(
     return lane("client", "what the client sent", summary, [*compared.blocks, *blocks]), compared.cache_note
 
 
-def _changes(blocks: Sequence[Block]) -> str:
+def _changes(blocks: Sequence[LaneBlock]) -> str:
     counts: Mapping[str, int] = {
         change: sum(block.change == change for block in blocks) for change in ("added", "changed", "removed")
     }
     return ", ".join(f"{count} {change}" for change, count in counts.items() if count) or "nothing changed"
 
 
-def _notes(capture: LoadedCapture, events: TracedEvents) -> Sequence[Note]:
+def _notes(capture: LoadedCapture, events: TracedEvents) -> Sequence[ExchangeNote]:
     """Returns the notes about the exchange as a whole."""
     summary = capture.json("summary.json")
     notes = [warned_note(warned) for warned in events.warnings]
@@ -119,7 +119,7 @@ def _notes(capture: LoadedCapture, events: TracedEvents) -> Sequence[Note]:
     if events.error:
         notes.append(error_note(events.error))
     elif error := summary.get("log", {}).get("error"):
-        notes.append(Note(code="error", message=str(error)))
+        notes.append(ExchangeNote(code="error", message=str(error)))
     if summary.get("is_cut"):
-        notes.append(Note(code="left_out", message="the exchange was too large to be captured completely"))
+        notes.append(ExchangeNote(code="left_out", message="the exchange was too large to be captured completely"))
     return distinct(notes)

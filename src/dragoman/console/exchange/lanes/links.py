@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Final
 
-from dragoman.console.exchange.reply_lane import Reply
-from dragoman.console.exchange.traced_events import TracedCall, TracedEvents
+from dragoman.console.exchange.lanes.reply_lane import ClientReply
+from dragoman.console.exchange.lanes.traced_events import TracedCall, TracedEvents
 
 _COMPARED_CHARS: Final = 200
 """Characters of a text by which its counterpart is found."""
@@ -13,7 +13,7 @@ _COMPARED_CHARS: Final = 200
 class Links:
     """The calls and texts of one response."""
 
-    def __init__(self, reply: Reply, events: TracedEvents) -> None:
+    def __init__(self, reply: ClientReply, events: TracedEvents) -> None:
         """
         Args:
             reply: The response that the client got.
@@ -56,12 +56,12 @@ class Links:
             kind: `text` or `reasoning`.
             text: The piece.
         """
-        wanted = text.strip()[:_COMPARED_CHARS]
+        expected = text.strip()[:_COMPARED_CHARS]
         runs: Sequence[str] = self._texts.get(kind, ())
-        if not wanted:
+        if not expected:
             return ""
         for index in range(self._at.get(kind, 0), len(runs)):
-            if wanted in runs[index] or runs[index].strip()[:_COMPARED_CHARS] in text:
+            if expected in runs[index] or runs[index].strip()[:_COMPARED_CHARS] in text:
                 self._at[kind] = index
                 return f"{kind}:{index}"
         return ""

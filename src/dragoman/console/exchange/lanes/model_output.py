@@ -1,10 +1,10 @@
-"""One output of a model, as it was read: text, reasoning, and the calls that the server itself read."""
+"""The outputs of models, as they were read: text, reasoning, and the calls that the server itself read."""
 
 from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 from dragoman.backends.embedded.engine_output import TokenText
-from dragoman.console.exchange.traced_events import TracedEvents
+from dragoman.console.exchange.lanes.traced_events import TracedEvents
 from dragoman.core.errors import DragomanError
 from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import Request
@@ -14,7 +14,7 @@ from dragoman.wire import sse
 
 
 class ModelOutputText(NamedTuple):
-    """One output."""
+    """What a model returned to one request."""
 
     number: int
     """The backend call, from 1."""

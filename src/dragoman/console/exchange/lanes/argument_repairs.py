@@ -4,13 +4,13 @@ import difflib
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from dragoman.console.exchange.views import Note, Segment, segments
+from dragoman.console.exchange.views import ExchangeNote, Segment, segments
 
 _MAX_CHARS: Final = 4_000
 """Longer differences are shown as one."""
 
 
-def argument_segments(raw: str, arguments: str, link: str, notes: Sequence[Note]) -> tuple[Segment, ...]:
+def argument_segments(raw: str, arguments: str, link: str, notes: Sequence[ExchangeNote]) -> tuple[Segment, ...]:
     """Returns the text of arguments, of which the parts that became something else have the kind `repair`.
 
     Args:
@@ -53,7 +53,9 @@ def _changed(old: str, new: str, link: str) -> Iterator[Segment]:
 
 def _repair(old: str, new: str, link: str) -> tuple[Segment, ...]:
     what = f"read as {new[:200]!r}" if old and new else f"added {new[:200]!r}" if new else "dropped"
-    return segments(old, "repair", link, [Note(code="json_repaired", message=what, rule="repair of a call's JSON")])
+    return segments(
+        old, "repair", link, [ExchangeNote(code="json_repaired", message=what, rule="repair of a call's JSON")]
+    )
 
 
 def _common(one: str, other: str) -> int:

@@ -3,15 +3,15 @@
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from dragoman.console.exchange.notes import call_notes, error_note, warned_note
-from dragoman.console.exchange.reply_items import ReplyItem, body_items, stream_items
-from dragoman.console.exchange.traced_events import TracedCall, TracedEvents
-from dragoman.console.exchange.views import Block, Lane, Note, Segment, lane, segments
+from dragoman.console.exchange.lanes.notes import call_notes, error_note, warned_note
+from dragoman.console.exchange.lanes.reply_items import ReplyItem, body_items, stream_items
+from dragoman.console.exchange.lanes.traced_events import TracedCall, TracedEvents
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Segment, lane, segments
 from dragoman.server.capture.files import chunk_from_json
 from dragoman.server.capture.load import LoadedCapture
 
 
-class Reply(NamedTuple):
+class ClientReply(NamedTuple):
     """A response, as its head and its items."""
 
     status: int
@@ -30,7 +30,7 @@ class Reply(NamedTuple):
         return [item for item in self.items if item.kind == "call"]
 
 
-def read_reply(capture: LoadedCapture) -> Reply:
+def read_reply(capture: LoadedCapture) -> ClientReply:
     """Returns the response of a captured exchange."""
     status, headers, ms = 0, dict[str, str](), 0
     chunks: list[tuple[int, bytes]] = []
@@ -43,10 +43,10 @@ def read_reply(capture: LoadedCapture) -> Reply:
     body = b"".join(data for _, data in chunks)
     last_ms = chunks[-1][0] if chunks else ms
     items = stream_items(chunks) if is_stream else body_items(body, last_ms) if body else []
-    return Reply(status, headers, tuple(items), len(body), ms)
+    return ClientReply(status, headers, tuple(items), len(body), ms)
 
 
-def reply_lane(reply: Reply, events: TracedEvents) -> Lane:
+def reply_lane(reply: ClientReply, events: TracedEvents) -> Lane:
     """Returns the lane.
 
     Args:
@@ -73,36 +73,36 @@ def _passed(calls: Sequence[TracedCall], sent: Sequence[ReplyItem]) -> Iterable[
             yield known or calls[number]
 
 
-def _head(reply: Reply, events: TracedEvents) -> Block:
+def _head(reply: ClientReply, events: TracedEvents) -> LaneBlock:
     """Returns status and headers, with the warnings that belong to no call."""
     of_calls = [warned for call in events.calls for warned in call.warnings]
     notes = [warned_note(each) for each in events.warnings if not any(each is one for one in of_calls)]
     if events.error:
         notes.append(error_note(events.error))
     lines = "\n".join(f"{name}: {value}" for name, value in reply.headers.items())
-    shown = (*segments(f"HTTP {reply.status}", "name", notes=notes), *segments(f"\n{lines}", "plain"))
-    return Block(title="status and headers", segments=shown, ms=reply.ms)
+    parts = (*segments(f"HTTP {reply.status}", "name", notes=notes), *segments(f"\n{lines}", "plain"))
+    return LaneBlock(title="status and headers", segments=parts, ms=reply.ms)
 
 
-def _block(item: ReplyItem, link: str, notes: Sequence[Note]) -> Block:
+def _block(item: ReplyItem, link: str, notes: Sequence[ExchangeNote]) -> LaneBlock:
     times = f"{item.ms} ms" if item.ms == item.last_ms else f"{item.ms} to {item.last_ms} ms"
     count = f"{len(item.pieces)} {'piece' if len(item.pieces) == 1 else 'pieces'}, {times}"
-    shown: tuple[Segment, ...]
+    parts: tuple[Segment, ...]
     if item.kind == "call":
-        shown = (
+        parts = (
             *segments(item.name, "name", link, notes),
             *segments(" ", "plain", link),
             *segments(item.text, "arguments", link),
         )
         title = f"tool call {item.name} · {count}"
     elif item.kind == "other":
-        shown, title = segments(item.text.rstrip("\n"), "json"), item.name
+        parts, title = segments(item.text.rstrip("\n"), "json"), item.name
     else:
-        shown, title = segments(item.text, item.kind, link), f"{item.kind} · {count}"
-    return Block(title=title, segments=shown, link=link, ms=item.ms)
+        parts, title = segments(item.text, item.kind, link), f"{item.kind} · {count}"
+    return LaneBlock(title=title, segments=parts, link=link, ms=item.ms)
 
 
-def _summary(reply: Reply, numbers: Mapping[str, int]) -> str:
+def _summary(reply: ClientReply, numbers: Mapping[str, int]) -> str:
     found = [f"{count} {_name(kind, count)}" for kind, count in numbers.items() if count]
     return ", ".join([f"status {reply.status}" if reply.status else "nothing yet", *found, f"{reply.size:,} bytes"])
 
