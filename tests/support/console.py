@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from dragoman.backends.http.config import HttpConfig
 from dragoman.compose import vendor_tools
 from dragoman.config import Config
 from dragoman.config.console import ConsoleConfig
@@ -70,6 +71,7 @@ async def served_console(
     keys: KeyRing | None = None,
     capture: CaptureConfig | None = None,
     records: RecordsConfig | None = None,
+    upstreams: Mapping[str, HttpConfig] | None = None,
     limits: UsageLimits | None = None,
     mcp: Mapping[str, McpServerConfig] | None = None,
     **settings: Any,
@@ -80,6 +82,7 @@ async def served_console(
         console=ConsoleConfig(enabled=True),
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
+        upstreams=dict(upstreams or {}),
         mcp=dict(mcp or {}),
     )
     gateway = script

@@ -1,6 +1,6 @@
 """The view of an exchange while it runs: the parts that have changed, at most four times a second.
 
-Nothing is done while nobody watches, nor while nothing has arrived. How the model's text is read is found out once for
+No view is built without a watcher, nor while nothing has arrived. How the model's text is read is found out once for
 each request to a model. A view that takes long to build is built less often.
 """
 

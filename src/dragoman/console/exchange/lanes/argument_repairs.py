@@ -53,9 +53,8 @@ def _changed(old: str, new: str, link: str) -> Iterator[Segment]:
 
 def _repair(old: str, new: str, link: str) -> tuple[Segment, ...]:
     what = f"read as {new[:200]!r}" if old and new else f"added {new[:200]!r}" if new else "dropped"
-    return segments(
-        old, "repair", link, [ExchangeNote(code="json_repaired", message=what, rule="repair of a call's JSON")]
-    )
+    note = ExchangeNote(code="json_repaired", message=what, rule="repair of a call's JSON")
+    return segments(old, "repair", link, [note])
 
 
 def _common(one: str, other: str) -> int:

@@ -209,7 +209,7 @@ def _of_spans(spans: Sequence[Span], reader: str) -> Iterator[_Piece]:
         notes = span_notes(span, reader)
         kind = "text" if span.also_text and span.kind not in ("arguments", "call") else _KINDS[span.kind]
         if span.also_text and span.kind != "text":
-            message = "this is no whole call, so it is passed on as text too"
+            message = "the call is not whole, so it is passed on as text too"
             notes = (*notes, ExchangeNote(code="also_text", message=message, rule=reader))
         if span.kind == "call":
             read = ExchangeNote(
