@@ -85,9 +85,12 @@ class ConsoleCaptures:
         return (ids[ids.index(id) + 1 :] if id in names else ids), read
 
     def _load(self, captures: CaptureStore, id: str) -> LoadedCapture | None:
-        ended = next((record for record in self._feed.recent if f"req_{record.id}" == id), None)
-        if ended is not None and ended.captured:
-            captures.wait_idle()  # it may not be written yet
-        name = next((name for name in captures.names() if name.endswith(f"-{id}")), None)
+        if (name := _name_of(captures, id)) is None:
+            captures.wait_idle()  # the exchange may have ended just now
+            name = _name_of(captures, id)
         files = None if name is None else captures.read(name)
         return None if name is None or files is None else LoadedCapture(name, files)
+
+
+def _name_of(captures: CaptureStore, id: str) -> str | None:
+    return next((name for name in captures.names() if name.endswith(f"-{id}")), None)

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 
 from msgspec.structs import replace
 
-from dragoman.console.exchange.lanes.request_parts import ParsedRequest, RequestPart
+from dragoman.console.exchange.lanes.request_parts import BodyPart, ParsedRequest
 from dragoman.console.exchange.views import Change, ExchangeNote, LaneBlock, Segment, clean
 
 _AROUND_CHARS: Final = 24
@@ -39,8 +39,8 @@ class RequestDiff(NamedTuple):
 
 class _Pair(NamedTuple):
     change: Change
-    old: RequestPart | None
-    new: RequestPart | None
+    old: BodyPart | None
+    new: BodyPart | None
 
 
 def request_blocks(parsed: ParsedRequest, previous: ParsedRequest | None = None) -> RequestDiff:
@@ -67,7 +67,7 @@ def common_messages(one: ParsedRequest, other: ParsedRequest) -> int:
     return sum(1 for _ in takewhile(lambda pair: pair[0].canonical == pair[1].canonical, pairs))
 
 
-def _block(part: RequestPart, change: Change = "", notes: Sequence[ExchangeNote] = ()) -> LaneBlock:
+def _block(part: BodyPart, change: Change = "", notes: Sequence[ExchangeNote] = ()) -> LaneBlock:
     parts = part.segments
     if notes:
         first = parts[0] if parts else Segment(text="", kind="text")
@@ -86,7 +86,7 @@ def _compared(pair: _Pair) -> LaneBlock:
     return _block(pair.new, "changed", [note])
 
 
-def _by_key(old: Sequence[RequestPart], new: Sequence[RequestPart]) -> Iterator[_Pair]:
+def _by_key(old: Sequence[BodyPart], new: Sequence[BodyPart]) -> Iterator[_Pair]:
     """Pairs the parts of the same name."""
     known = {part.key: part for part in old}
     for part in new:
@@ -96,18 +96,18 @@ def _by_key(old: Sequence[RequestPart], new: Sequence[RequestPart]) -> Iterator[
         yield _Pair("removed", part, None)
 
 
-def _by_position(old: Sequence[RequestPart], new: Sequence[RequestPart]) -> Iterator[_Pair]:
+def _by_position(old: Sequence[BodyPart], new: Sequence[BodyPart]) -> Iterator[_Pair]:
     for before, after in zip(old, new, strict=False):
         yield _Pair(_change(before, after), before, after)
     yield from (_Pair("added", None, part) for part in new[len(old) :])
     yield from (_Pair("removed", part, None) for part in old[len(new) :])
 
 
-def _change(old: RequestPart, new: RequestPart) -> Change:
+def _change(old: BodyPart, new: BodyPart) -> Change:
     return "same" if old.canonical == new.canonical else "changed"
 
 
-def _aligned(old: Sequence[RequestPart], new: Sequence[RequestPart]) -> Iterator[_Pair]:
+def _aligned(old: Sequence[BodyPart], new: Sequence[BodyPart]) -> Iterator[_Pair]:
     """Pairs the messages: the same ones first, of the others those at the same place."""
     one, other = [part.canonical for part in old], [part.canonical for part in new]
     if one == other[: len(one)]:  # the most frequent case: only additions
@@ -143,7 +143,7 @@ def _model_note(previous: ParsedRequest, parsed: ParsedRequest) -> str:
     return "" if old == new else f"the model changed from {old} to {new}, and each model has a cache of its own"
 
 
-def _tools_note(old: Sequence[RequestPart], new: Sequence[RequestPart]) -> str:
+def _tools_note(old: Sequence[BodyPart], new: Sequence[BodyPart]) -> str:
     before, after = ({part.key: part for part in parts} for parts in (old, new))
     added = [_name(key) for key in after if key not in before]
     removed = [_name(key) for key in before if key not in after]

@@ -28,7 +28,7 @@ _MOVING: Final = ("cache_control",)
 
 
 @dataclass(frozen=True)
-class RequestPart:
+class BodyPart:
     """A part of a request."""
 
     key: str
@@ -70,13 +70,13 @@ class RequestPart:
 class ParsedRequest(NamedTuple):
     """The parts of a request in the order of caches; all its messages have keys with their index in the body."""
 
-    settings: tuple[RequestPart, ...]
-    tools: tuple[RequestPart, ...]
-    system: tuple[RequestPart, ...]
-    messages: tuple[RequestPart, ...]
+    settings: tuple[BodyPart, ...]
+    tools: tuple[BodyPart, ...]
+    system: tuple[BodyPart, ...]
+    messages: tuple[BodyPart, ...]
 
     @property
-    def all(self) -> tuple[RequestPart, ...]:
+    def all(self) -> tuple[BodyPart, ...]:
         """All parts, in the order of caches."""
         return self.settings + self.tools + self.system + self.messages
 
@@ -100,7 +100,7 @@ def _parse(fields: dict[str, Any]) -> ParsedRequest:
     return ParsedRequest(
         settings=tuple(_settings({k: v for k, v in fields.items() if k not in (listed, "tools", *own)})),
         tools=tuple(_tools(fields.get("tools"))),
-        system=(*(RequestPart("system", "system prompt", fields[name]) for name in own), *messages[:leading]),
+        system=(*(BodyPart("system", "system prompt", fields[name]) for name in own), *messages[:leading]),
         messages=tuple(messages[leading:]),
     )
 
@@ -109,19 +109,19 @@ def _without(value: Any, name: str) -> Any:
     return {key: each for key, each in value.items() if key != name} if isinstance(value, dict) else value
 
 
-def _settings(fields: Mapping[str, Any]) -> Iterator[RequestPart]:
+def _settings(fields: Mapping[str, Any]) -> Iterator[BodyPart]:
     if fields:
-        yield RequestPart("settings", "settings", fields)
+        yield BodyPart("settings", "settings", fields)
 
 
-def _tools(tools: Any) -> Iterator[RequestPart]:
+def _tools(tools: Any) -> Iterator[BodyPart]:
     if not isinstance(tools, list):
         if tools is not None:
-            yield RequestPart("tools", "tools", tools)
+            yield BodyPart("tools", "tools", tools)
         return
     for number, tool in enumerate(tools):
         name = tool_name(tool) or f"{number}"
-        yield RequestPart(f"tool:{name}", f"tool {name}", tool)
+        yield BodyPart(f"tool:{name}", f"tool {name}", tool)
 
 
 def tool_name(tool: Any) -> str:
@@ -133,14 +133,14 @@ def tool_name(tool: Any) -> str:
     return name if isinstance(name, str) else ""
 
 
-def _messages(messages: Any) -> Iterator[RequestPart]:
+def _messages(messages: Any) -> Iterator[BodyPart]:
     if isinstance(messages, str):
-        yield RequestPart("message:0", "user", messages)
+        yield BodyPart("message:0", "user", messages)
     elif isinstance(messages, list):
         for number, message in enumerate(messages):
-            yield RequestPart(f"message:{number}", f"{_role(message)} {number}", message)
+            yield BodyPart(f"message:{number}", f"{_role(message)} {number}", message)
     elif messages is not None:
-        yield RequestPart("messages", "messages", messages)
+        yield BodyPart("messages", "messages", messages)
 
 
 def _role(message: Any) -> str:

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from dragoman.console.exchange.lanes.notes import error_note
 from dragoman.console.exchange.lanes.request_diff import request_blocks
-from dragoman.console.exchange.lanes.request_parts import ParsedRequest, RequestPart, parse_request
+from dragoman.console.exchange.lanes.request_parts import BodyPart, ParsedRequest, parse_request
 from dragoman.console.exchange.lanes.traced_events import TracedEvents
 from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Reason, Segment, SentCall, lane, segments
 from dragoman.server.capture.load import LoadedCapture
@@ -162,7 +162,7 @@ def _request(sent: bytes, client: ParsedRequest | None) -> Iterator[LaneBlock]:
         yield replace(block, link=link, segments=tuple(parts))
 
 
-def _with_tools(segment: Segment, tools: Sequence[RequestPart]) -> Iterator[Segment]:
+def _with_tools(segment: Segment, tools: Sequence[BodyPart]) -> Iterator[Segment]:
     """Yields a text with the names and descriptions of the tools in it as segments of their own."""
     if segment.kind != "text":
         yield segment
@@ -200,7 +200,7 @@ def _message_links(parsed: ParsedRequest, client: ParsedRequest | None) -> dict[
     return links
 
 
-def _body_text(part: RequestPart) -> str:
+def _body_text(part: BodyPart) -> str:
     """Returns the text of a message; of one without, its calls."""
     texts = [each.text for each in part.segments if each.kind in ("text", "reasoning")]
     return "".join(texts).strip() or "".join(each.text for each in part.segments if each.kind in ("name", "arguments"))
@@ -240,7 +240,7 @@ def _rfind(text: str, expected: str, end: int) -> int:
     return -1
 
 
-def _find_tool(prompt: str, tool: RequestPart) -> Iterator[_Found]:
+def _find_tool(prompt: str, tool: BodyPart) -> Iterator[_Found]:
     name = tool.key.partition(":")[2]
     inner = tool.value.get("function") if isinstance(tool.value, dict) else None
     fields = inner if isinstance(inner, dict) else tool.value if isinstance(tool.value, dict) else {}
