@@ -4,15 +4,19 @@ Every process of a run imports this module, the one that only distributes the te
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 from support import lazy_imports, ran_pairs
 
 if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
     from support.gateway import Gateway
 
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
@@ -42,6 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
         Defaults.workers = config.getoption("--workers")
     config.pluginmanager.register(ran_pairs.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files without a test for gateways of several processes: to import them takes longer than they run."""
+    if config.getoption("--workers") == 1 or collection_path.suffix != ".py":
+        return None
+    return "pytest.mark.serve" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
@@ -88,4 +99,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Gateway"]:
 
     settings = {"embedded.context_window": 8192}
     with running(tmp_path_factory.mktemp("home"), settings=settings, new_process=True) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator["Browser"]:
+    """One browser for all tests of a process; these use the event loop of the session."""
+    from support.browser import pages
+
+    if pages.command() is None:
+        pytest.skip("there is no chromium on PATH; install it: make chromium")
+    async with pages.chromium() as shared:
         yield shared
