@@ -114,11 +114,11 @@ class RowSender:
         if not self._folder.other_sockets():
             return
         changes = RowChanges(self._feed)
-        missed = changes.ended_since(time.time() - MISSED_S)
+        early = changes.ended_since(time.time() - MISSED_S)
         with self._feed.watch() as watcher, socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
             sender.setblocking(False)
             while paths := self._folder.other_sockets():
-                rows, missed = [*missed, *changes.take(watcher)], []
+                rows, early = [*early, *changes.take(watcher)], []
                 for data in _datagrams(rows):
                     _send(sender, data, paths)
                 self._follow_switch()
@@ -132,7 +132,7 @@ class RowSender:
 
 
 def _send(sender: socket.socket, data: bytes, paths: frozenset[Path]) -> None:
-    """Sends a datagram to each path, except where nobody reads: a page that is too slow misses rows."""
+    """Sends a datagram to each path, except where the queue is full: a page that is too slow lacks rows."""
     for path in paths:
         try:
             sender.sendto(data, str(path))

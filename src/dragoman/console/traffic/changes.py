@@ -8,7 +8,7 @@ from dragoman.server.observe.live_feed import FeedWatcher, LiveFeed
 
 
 class RowChanges:
-    """Compares the rows of one process with those that were taken before."""
+    """Compares the rows of one process with those that were known before."""
 
     def __init__(self, feed: LiveFeed) -> None:
         """Args:
@@ -16,7 +16,7 @@ class RowChanges:
         """
         self._feed = feed
         self._running: dict[str, TrafficRow] = {}
-        """The rows of running exchanges, as they were taken last."""
+        """The rows of running exchanges, as they were known last."""
 
     def ended_since(self, time_s: float) -> list[TrafficRow]:
         """Returns the rows of exchanges that have ended since a time, in seconds since 1970."""
@@ -33,9 +33,9 @@ class RowChanges:
         earlier, self._running = self._running, {}
         for id, (record, capture) in list(self._feed.running.items()):
             row = row_of_running(record, capture is not None)
-            if (taken := earlier.get(id)) is not None:  # its beginning is computed from two clocks
-                row = msgspec.structs.replace(row, began_s=taken.began_s)
+            if (known := earlier.get(id)) is not None:  # its beginning is computed from two clocks
+                row = msgspec.structs.replace(row, began_s=known.began_s)
             self._running[id] = row
-            if row != taken:
+            if row != known:
                 rows.append(row)
         return rows
