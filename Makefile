@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
 
-.PHONY: help serve weights weights-1.5b agents test-clients quick test test-all servers vllm exo check format docs
+.PHONY: help serve weights weights-1.5b agents test-clients chromium quick test test-all servers vllm exo check format docs
 .PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
@@ -86,6 +86,11 @@ export PYTHONDONTWRITEBYTECODE :=
 # Tests marked `serve` run again with gateways of two processes; pytest's status 5: ARGS select none of them.
 # Without this, glibc keeps freed memory: after each free of a large block it raises the size from which it returns blocks to the system.
 PYTEST := MALLOC_MMAP_THRESHOLD_=131072 MALLOC_TRIM_THRESHOLD_=131072 MALLOC_ARENA_MAX=1 $(BIN)/python -m pytest -n 4 --dist worksteal
+
+chromium: ## install the browser that tests of the console need, on Debian as root (elsewhere, install chromium yourself)
+	@command -v chromium chromium-browser google-chrome >/dev/null || { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
+	  apt-get update --quiet=2 && apt-get install --quiet=2 --yes --no-install-recommends chromium fonts-dejavu-core; } || \
+	  echo "chromium cannot be installed here: its tests are skipped"
 
 quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the loop after an edit (ARGS="-k …")
 	@$(PYTEST) tests/unit tests/formats $(ARGS)

@@ -30,6 +30,7 @@ from docs import tables
 
 from dragoman import cli, formats
 from dragoman.catalog.format_coverage import FormatCoverage
+from dragoman.catalog.warning_codes import warning_codes
 from dragoman.cli.formats.facts import collect_facts
 from support import canitoolcall_suite as neutral
 
@@ -127,7 +128,15 @@ def commands_page() -> str:
     return f"# Commands\n\n{NOTE}{COMMANDS_INTRO}" + "\n".join(sections)
 
 
+def warnings_page() -> str:
+    """Returns the page of warnings, with the table of the codes from the catalog."""
+    before = (DOCS / "warnings.md").read_text().partition("## Codes\n")[0]
+    rows = ((f"`{code}`", known.meaning) for code, known in warning_codes().items())
+    return f"{before}## Codes\n\n{tables.table(('code', 'meaning'), rows)}"
+
+
 PAGES = {
+    DOCS / "warnings.md": warnings_page,
     DOCS / "commands.md": commands_page,
     DOCS / "formats.md": formats_page,
     DOCS / "configuration.md": partial(settings_page.page, NOTE),

@@ -4,15 +4,18 @@ Every process of a run imports this module, the one that only distributes the te
 """
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from typing import TYPE_CHECKING
 
 import pytest
+import pytest_asyncio
 from hypothesis import settings
 
 from support import lazy_imports, ran_pairs
 
 if TYPE_CHECKING:
+    from playwright.async_api import Browser
+
     from support.gateway import Gateway
 
 settings.register_profile("default", deadline=None, max_examples=25, derandomize=True)
@@ -88,4 +91,15 @@ def gateway(tmp_path_factory: pytest.TempPathFactory) -> Iterator["Gateway"]:
 
     settings = {"embedded.context_window": 8192}
     with running(tmp_path_factory.mktemp("home"), settings=settings, new_process=True) as shared:
+        yield shared
+
+
+@pytest_asyncio.fixture(scope="session", loop_scope="session")
+async def chromium() -> AsyncIterator["Browser"]:
+    """One browser for all tests of a process; these use the event loop of the session."""
+    from support.browser import pages
+
+    if pages.command() is None:
+        pytest.skip("there is no chromium on PATH; install it: make chromium")
+    async with pages.chromium() as shared:
         yield shared

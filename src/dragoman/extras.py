@@ -25,6 +25,7 @@ PACKAGES: Final = {
         "structlog",
         "uvicorn",
     ),
+    "console": ("starlette", "textual"),
     "embedded": ("huggingface_hub", "jinja2", "llguidance", "psutil", "pypdf", "pypdfium2", "rich", "xllamacpp"),
     "guard": ("jsonschema_rs",),
     "limits": ("genai_prices", "limits", "redis"),

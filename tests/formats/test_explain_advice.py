@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from dragoman import explain, formats
+from dragoman.api.advice import CHANGE, NOTHING, ReadContext, advice
 from dragoman.cli import main
-from dragoman.cli._advice import CHANGE, NOTHING, ReadContext, advice
 from dragoman.core.messages import ToolCall
 from support.sampling import sample
 

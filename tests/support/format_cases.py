@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from dragoman import formats
-from dragoman.cli.formats import case_file
-from dragoman.cli.formats.case_file import FormatCase, load_cases
+from dragoman.api import case_file
+from dragoman.api.case_file import FormatCase, load_cases
 from dragoman.core import events as ev
 from support.paths import DATA
 

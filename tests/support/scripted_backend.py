@@ -192,11 +192,13 @@ async def serving(
     tracing: Any = None,
     records: RecordWriter | None = None,
     limits: UsageLimits | None = None,
+    set_up: Callable[[App], None] = lambda app: None,
     **settings: Any,
 ) -> AsyncIterator[tuple[uvicorn.Server, str]]:
     """Serves a gateway, on a free port if none is given; POST requests are recorded in `sent`."""
     more: dict[str, Any] = {"keys": keys, "tracing": tracing, "records": records, "limits": limits}
     app: Any = App(gateway, ServerConfig(**settings), capture=capture, **more)
+    set_up(app)
     if sent is not None:
         app = overheard(app, sent, ping_sent)
     # With IPPROTO_TCP asyncio sets TCP_NODELAY; otherwise every response waits 40 ms for an acknowledgement.

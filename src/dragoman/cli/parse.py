@@ -14,10 +14,10 @@ from typing import Any
 
 import msgspec
 
+from dragoman.api.advice import ReadContext, advice
 from dragoman.api.inputs import parse_tools_json
 from dragoman.api.parse import ToolCallReader, explain
 from dragoman.backends.embedded import gguf
-from dragoman.cli._advice import ReadContext, advice
 from dragoman.cli._common import EXPLAIN_HELP, TOOLS_FILE
 from dragoman.cli._terminal import one_line
 from dragoman.cli.completion import complete_with, format_names

@@ -2,18 +2,16 @@
 
 import argparse
 import asyncio
-import itertools
 import json
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final
 
 from dragoman import __version__, compose
 from dragoman import config as settings
-from dragoman.api.parse import explain
+from dragoman.api.advice import NOTHING
 from dragoman.cli import parse
-from dragoman.cli._advice import NOTHING, AdviceTarget, ReadContext, advice
 from dragoman.cli._common import (
     BASE_URL,
     CAPTURE_HELP,
@@ -37,8 +35,8 @@ from dragoman.gateway.gateway import Gateway
 
 if TYPE_CHECKING:
     from dragoman.server.capture.diff import StageDiff
+    from dragoman.server.capture.explanation import ExplainedText
     from dragoman.server.capture.load import LoadedCapture
-    from dragoman.server.capture.replay_backend import ReadSettings
 
 EXAMPLES = """
     examples:
@@ -112,6 +110,7 @@ def run(args: argparse.Namespace) -> int:
     """
     require_extras("server", doing=_DOING)
     from dragoman.server.capture.diff import compare
+    from dragoman.server.capture.explanation import explain_texts
     from dragoman.server.capture.load import LoadedCapture, load
     from dragoman.server.capture.replay import LiveReplay, Replay
     from dragoman.server.capture.store import write
@@ -138,8 +137,8 @@ def run(args: argparse.Namespace) -> int:
     else:
         _print_comparison(capture, stages)
     if args.explain:
-        texts = list(_explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
-        lines = [line for text in texts for line in text.lines]
+        texts = list(explain_texts(now, replay.read_of if isinstance(replay, Replay) else {}))
+        lines = [line for text in texts for line in _explained_lines(text)]
         print(printable("\n".join([*lines, *_client_events(now), "", *_advice_lines(texts)])))
     return 1 if any(stage.difference for stage in stages) else 0
 
@@ -208,38 +207,12 @@ def _has_model(config: settings.Config, model: str) -> bool:
     return model in config.model_aliases or model in names
 
 
-class _Explained(NamedTuple):
-    """One text that a model wrote."""
-
-    title: str
-    lines: list[str]
-    advice: str
+def _explained_lines(text: "ExplainedText") -> list[str]:
+    """Returns how a text was read, and a line for each of its pieces."""
+    return [f"\n{text.title}: {one_line(text.reader)}", *(parse.format_spans(text.spans) if text.text else ["(none)"])]
 
 
-def _explain_texts(now: "LoadedCapture", reads: "Mapping[tuple[int, int], ReadSettings]") -> Iterator[_Explained]:
-    """Yields for each text of a model what its pieces were read as, and what to change."""
-    cut = now.json("summary.json").get("log", {}).get("finish") == "length"
-    for number in range(1, now.backend_call_count + 1):
-        for count in range(1, now.output_count(number) + 1):
-            read = reads.get((number, count))
-            text = now.files.get(f"{number}/text-{count}.txt", b"").decode()
-            title = f"text {number}{f', {count}' * (count > 1)}"
-            spans = explain(
-                text,
-                read.format if read and read.format else "auto",
-                read.tools if read else None,
-                finish_reason="length" if cut else "stop",
-                prompt_suffix=read.prompt_suffix if read else "",
-                lenient=bool(read and read.format and read.lenient),
-                new_id=map(str, itertools.count(1)).__next__,
-            )
-            where: AdviceTarget = "gateway" if read and read.format else "native"
-            context = ReadContext(where, bool(read and read.tools), cut, read.prompt_suffix if read else "")
-            lines = parse.format_spans(spans) if text else ["(none)"]
-            yield _Explained(title, [f"\n{title}: {one_line(_reader(read))}", *lines], advice(spans, context))
-
-
-def _advice_lines(texts: list[_Explained]) -> Iterator[str]:
+def _advice_lines(texts: "list[ExplainedText]") -> Iterator[str]:
     """Yields what to change, one line for each text."""
     if not texts:
         yield f"{NOTHING}: the model wrote no text"
@@ -257,12 +230,3 @@ def _client_events(now: "LoadedCapture") -> Iterator[str]:
         kind = event.pop("event")
         fields = " ".join(f"{name}={value!r}" for name, value in event.items())
         yield f"{one_line(kind):<19}{one_line(fields[:SHOWN_CHARS])}{'…' * (len(fields) > SHOWN_CHARS)}"
-
-
-def _reader(read: "ReadSettings | None") -> str:
-    """Returns how a text is read, as a phrase."""
-    if read is None or read.format is None:
-        return "calls are read by the server; this is what it left as text, as format auto has it"
-    offered = ", ".join(tool.name for tool in read.tools[:8]) + " …" * (len(read.tools) > 8)
-    tail = f", after {read.prompt_suffix!r} of the prompt" if read.prompt_suffix else ""
-    return f"read as format {read.format.name}{', leniently' * read.lenient}{tail}; tools: {offered or 'none'}"

@@ -40,9 +40,11 @@ from dragoman.config.checks import requires_keys
 from dragoman.config.keys_file import writable_by_others
 from dragoman.config.position import error_line, with_line
 from dragoman.config.server import ServerConfig
+from dragoman.console.install import serves_console
 from dragoman.core.errors import ConfigError, DragomanError
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import alias_targets, unknown_alias_target
+from dragoman.server.paths import CONSOLE
 from dragoman.server.reload.control import ConfigSource, read_stamp
 from dragoman.tracing import environment
 
@@ -277,8 +279,12 @@ def _serve_until_stopped(
     embedded = source.serves_embedded
     keys = "" if not requires_keys(config) else "`dragoman keys list`" if _has_named(config) else "server.api_keys"
 
+    console = serves_console(config)
+
     def show(url: str, names: Sequence[str]) -> None:
         announce(url, names, keys, report)
+        if console:
+            report(f"console: {url}{CONSOLE}")
 
     if config.server.workers > 1:
         from dragoman.cli._workers import supervisor
@@ -288,10 +294,13 @@ def _serve_until_stopped(
         log_format: LogFormat = "text" if report is print_status else "json"
         return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
     from dragoman.compose.limits import usage_limits
+    from dragoman.console.install import console_installer
     from dragoman.server.keys.ring import KeyRing
     from dragoman.server.reload.process import Reloadable
     from dragoman.server.run import run as serve
 
+    limits = usage_limits(config, None)
+    install_console = console_installer(config, source, limits)
     gateway = compose.build_gateway(config, embedded, report, get_weights)
     return serve(
         gateway,
@@ -302,7 +311,8 @@ def _serve_until_stopped(
         reloadable=Reloadable(source, config, rebuild_gateway),
         keys=KeyRing.from_config(config),
         records=record_writer(config),
-        limits=usage_limits(config, None),
+        limits=limits,
+        set_up=install_console,
     )
 
 

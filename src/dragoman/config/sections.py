@@ -9,6 +9,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.ray.config import RayConfig, RayDeploymentConfig
 from dragoman.config.chat import ChatConfig
+from dragoman.config.console import ConsoleConfig
 from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
@@ -39,6 +40,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     records: RecordsConfig = RecordsConfig()
     tools: ToolsConfig = ToolsConfig()
     chat: ChatConfig = ChatConfig()
+    console: ConsoleConfig = ConsoleConfig()
     limits: LimitsConfig = LimitsConfig()
     ray: RayConfig = RayConfig()
     ray_deployments: Annotated[

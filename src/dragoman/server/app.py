@@ -10,6 +10,7 @@
     GET  /health, /ready                                       state of the backends; 503 from /ready if none is ready
     POST /mcp                                                  the tools of MCP servers that clients may use
     GET  /metrics                                              for Prometheus (docs/metrics.md)
+    GET  /console                                              the page that explains exchanges (package `console`)
     HEAD, GET /                                                connection checks of clients
 
 A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
@@ -40,8 +41,9 @@ from dragoman.off_loop import off_loop
 from dragoman.records.writer import RecordWriter
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
+from dragoman.server.capture.memory import MemoryCaptures
 from dragoman.server.capture.recorder import CaptureRecorder
-from dragoman.server.client_watch import Client, Receive, Scope, Send
+from dragoman.server.client_watch import Asgi, Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
 from dragoman.server.keys.admission import identify, observe_sent
@@ -52,8 +54,8 @@ from dragoman.server.models.model_list import list_response, model_response
 from dragoman.server.observe import debug_log
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.finish import POLLED_PATHS, FinishedExchanges
+from dragoman.server.observe.live_feed import LiveFeed
 from dragoman.server.observe.metrics import CONTENT_TYPE, Metrics
-from dragoman.server.observe.observer import CompositeObserver, ServerObserver
 from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
 from dragoman.server.reload import admin
@@ -120,6 +122,11 @@ class App:
         self._by_path[f"{responses.path}/compact"] = Route(responses, compacts=True)
         chat = dialects.get("openai_chat")
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
+        self.console: Asgi | None = None
+        """Serves the paths of the console; None: there is no console."""
+        self.feed: LiveFeed | None = None
+        """The exchanges for pages that watch them; None: there are no such pages."""
+        self._memory: MemoryCaptures | None = None
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._limits = limits
         self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
@@ -129,9 +136,29 @@ class App:
 
     def replace(self, snapshot: Snapshot) -> None:
         """Puts another configuration in force: requests that begin from now on use it."""
+        snapshot.capture_in_memory(self._memory)
         self.snapshot = snapshot
         if self._metrics:
             self._metrics.follow(snapshot.gateway)
+
+    def serve_console(self, console: Asgi, feed: LiveFeed) -> None:
+        """Serves the console, which watches the exchanges that begin from now on.
+
+        Args:
+            console: serves its paths.
+            feed: receives the exchanges.
+        """
+        self.console = console
+        self.feed = self._finished.feed = feed
+
+    def capture_in_memory(self, memory: MemoryCaptures | None) -> None:
+        """Captures exchanges that begin from now on in memory, if they are not captured to disk.
+
+        Args:
+            memory: where they are captured; None: they are not captured.
+        """
+        self._memory = memory
+        self.snapshot.capture_in_memory(memory)
 
     def count_reload(self, report: ReloadReport) -> None:
         """Counts a reload of the configuration."""
@@ -143,7 +170,10 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            await self._http(scope, receive, send)
+            if self.console is not None and paths.is_console_path(paths.own_path(scope)):
+                await self.console(scope, receive, send)
+            else:
+                await self._http(scope, receive, send)
 
     async def _http(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request with the configuration of its beginning."""
@@ -156,10 +186,10 @@ class App:
 
     async def _respond(self, snapshot: Snapshot, scope: Scope, receive: Receive, send: Send) -> None:
         """Answers one request and logs it; every response has its request id and the CORS headers."""
-        gateway, config, captures = snapshot.gateway, snapshot.config, snapshot.captures
-        method, own_path = scope["method"], _own_path(scope)
+        gateway, config = snapshot.gateway, snapshot.config
+        method, own_path = scope["method"], paths.own_path(scope)
         path, model = paths.resolve_path(own_path, partial(self._is_served, snapshot))
-        headers = _join_headers(scope["headers"])
+        headers = paths.join_headers(scope["headers"])
         record = AccessRecord(method, own_path, gateway.prices)
         record.trace = trace_context.read(headers)
         fields = {"x-request-id": record.id, "request-id": record.id}
@@ -168,8 +198,8 @@ class App:
             route = route._replace(model=model)
         posted = route if method == "POST" else None
         span = None if self._tracing is None else self._begin_span(snapshot, scope, path, headers, record)
-        if self._metrics and posted:
-            self._metrics.begin()
+        if posted:
+            self._count_begin(record)
 
         def send_tracked(message: MutableMapping[str, Any]) -> Awaitable[None]:
             if record.admission is not None and posted is not None:
@@ -193,10 +223,8 @@ class App:
                 answer = Passthrough if posted.passed else ModelLoading
                 await answer(posted, gateway, config, record, client).run(headers)
             elif posted is not None:
-                if captures:
-                    headers_decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
-                    capture = captures.begin(method, path, headers_decoded)
-                observer = _observer_for(capture, record)
+                capture = self._begin_capture(snapshot, method, path, headers, record)
+                observer = debug_log.with_debug_log(capture, record.id)
                 client = Client.from_scope(
                     scope, receive, observer.wrap_send(send_tracked) if observer else send_tracked
                 )
@@ -209,6 +237,29 @@ class App:
             await respond(send_tracked, dialect.status(error), dialect.write_error(error), error_headers(error))
         finally:
             self._finished.add(snapshot, posted, record, capture, span)
+
+    def _count_begin(self, record: AccessRecord) -> None:
+        """A request of an API begins."""
+        if self._metrics:
+            self._metrics.begin()
+        if self.feed is not None:
+            self.feed.begin(record, None)
+
+    def _begin_capture(
+        self, snapshot: Snapshot, method: str, path: str, headers: Mapping[str, str], record: AccessRecord
+    ) -> CaptureRecorder | None:
+        """Returns what captures an exchange; None: nothing does.
+
+        Raises:
+            RequestError: the header that asks for a capture has an unknown value.
+        """
+        if not snapshot.captures:
+            return None
+        decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
+        capture = snapshot.captures.begin(method, path, decoded)
+        if self.feed is not None:
+            self.feed.begin(record, capture)
+        return capture
 
     def _begin_span(
         self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], record: AccessRecord
@@ -347,27 +398,3 @@ def _authenticate(keys: KeyRing, method: str, path: str, headers: Mapping[str, s
     key = keys.authenticate(headers)
     check_path(key, path)
     return key
-
-
-def _observer_for(capture: CaptureRecorder | None, record: AccessRecord) -> ServerObserver | None:
-    """Returns the observer of an exchange: the capture, the debug log, both, or None."""
-    if not debug_log.log.isEnabledFor(logging.DEBUG):
-        return capture
-    debug = debug_log.DebugLog(record.id)
-    return CompositeObserver(capture, debug) if capture else debug
-
-
-def _own_path(scope: Scope) -> str:
-    """Returns the path relative to where this application is mounted; ASGI includes the mount path."""
-    root, path = scope.get("root_path", "").rstrip("/"), str(scope["path"])
-    return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path
-
-
-def _join_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
-    """Returns the headers by name; repeated headers are joined with commas, as HTTP specifies."""
-    joined = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
-    if len(joined) < len(headers):
-        joined = {}
-        for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers):
-            joined[name] = f"{joined[name]}, {value}" if name in joined else value
-    return joined

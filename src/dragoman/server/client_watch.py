@@ -20,6 +20,7 @@ from dragoman.core.errors import DragomanError
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
+Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 OnDisconnect: TypeAlias = Callable[[Callable[[], None] | None], None]
 """Registers a function to be called when the client disconnects; None: no longer."""
 ON_DISCONNECT: Final = "dragoman.on_disconnect"

@@ -7,11 +7,14 @@ For an unknown path, the error names the base URL that the client should use, wh
 """
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from dragoman.core.errors import NotFoundError, quote
+from dragoman.server.client_watch import Scope
 
+CONSOLE: Final = "/console"
+"""Path of the console; the rest of it is below."""
 PASSTHROUGH_PATHS: Final = (
     "/v1/embeddings",
     "/v1/completions",
@@ -78,3 +81,24 @@ def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[st
             f"{message}: {absent[1]} are not available in this gateway; use the vendor's own API for them"
         )
     return NotFoundError(f"{message}; there are {', '.join(routes)}")
+
+
+def is_console_path(path: str) -> bool:
+    """Returns whether the console serves this path."""
+    return path.startswith(CONSOLE) and path[len(CONSOLE) : len(CONSOLE) + 1] in ("", "/")
+
+
+def own_path(scope: Scope) -> str:
+    """Returns the path relative to where this application is mounted; ASGI includes the mount path."""
+    root, path = scope.get("root_path", "").rstrip("/"), str(scope["path"])
+    return path[len(root) :] or "/" if root and f"{path}/".startswith(f"{root}/") else path
+
+
+def join_headers(headers: Sequence[tuple[bytes, bytes]]) -> dict[str, str]:
+    """Returns the headers by name; repeated headers are joined with commas, as HTTP specifies."""
+    joined = {name.decode("latin-1"): value.decode("latin-1") for name, value in headers}
+    if len(joined) < len(headers):
+        joined = {}
+        for name, value in ((name.decode("latin-1"), value.decode("latin-1")) for name, value in headers):
+            joined[name] = f"{joined[name]}, {value}" if name in joined else value
+    return joined

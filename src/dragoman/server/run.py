@@ -12,9 +12,9 @@ import os
 import signal
 import socket
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final, Protocol, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, Final, Protocol, cast
 
 from dragoman import extras
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
@@ -22,7 +22,7 @@ from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.records.writer import RecordWriter
 from dragoman.server.app import App
-from dragoman.server.client_watch import Receive, Scope, Send
+from dragoman.server.client_watch import Asgi
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.ports import address_in_use, bind, url_of
 from dragoman.server.reload.process import ProcessReload, Reloadable
@@ -41,8 +41,6 @@ except ImportError as e:
     raise ConfigError(f"the gateway needs the server extra: {extras.install_command('server')}") from e
 
 log = logging.getLogger("dragoman.server")
-
-Asgi: TypeAlias = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 LAST_EVENT_S = 2.0
 """Time for the last event of responses that are broken off."""
@@ -83,6 +81,7 @@ def run(
     reloadable: Reloadable | None = None,
     records: RecordWriter | None = None,
     limits: UsageLimits | None = None,
+    set_up: Callable[[App], None] = lambda app: None,
 ) -> int:
     """Serves until SIGTERM or SIGINT, and returns the exit status.
 
@@ -97,6 +96,7 @@ def run(
         reloadable: what a reload of the configuration needs; None: it cannot be reloaded.
         records: writes a record of each exchange, and is closed at the end; None: there are none.
         limits: counts and limits the use of keys; None: nothing does.
+        set_up: receives the gateway's own application, before it serves.
 
     Raises:
         ConfigError: the address cannot be listened on.
@@ -112,6 +112,7 @@ def run(
         own = None
         if app is None:
             own = App(gateway, config, capture=capture, keys=keys, tracing=tracing, records=records, limits=limits)
+            set_up(own)
         server = new_server(own or cast(Asgi, app), config)
         shutdown = Shutdown(server, print_status, config.drain_delay_s)
         reload = ProcessReload(own, reloadable, shutdown.on_signal) if own and reloadable else None

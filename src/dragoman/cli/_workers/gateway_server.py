@@ -53,6 +53,7 @@ def run_worker(
     keys: KeyRing,
     records: RecordWriter | None = None,
     limits: UsageLimits | None = None,
+    set_up: Callable[[App], None] = lambda app: None,
 ) -> int:
     """Serves until the supervisor or a signal stops it, and returns the exit status.
 
@@ -68,6 +69,7 @@ def run_worker(
         keys: the API keys.
         records: writes a record of each exchange; None: there are none.
         limits: counts and limits the use of keys; None: nothing does.
+        set_up: receives the application before it serves.
 
     Raises:
         DragomanError: a backend did not start.
@@ -90,6 +92,7 @@ def run_worker(
             records=records,
             limits=limits,
         )
+        set_up(app)
         server = new_server(app, config.server)
         for each in sockets:
             opened.enter_context(contextlib.closing(each))

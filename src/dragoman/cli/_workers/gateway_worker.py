@@ -10,6 +10,7 @@ from dragoman.cli._workers.gateway_server import run_worker
 from dragoman.compose.limits import usage_limits
 from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
+from dragoman.console.install import console_installer
 from dragoman.server.keys.ring import KeyRing
 
 
@@ -22,7 +23,18 @@ def _serve(child: Child) -> int:
     records = record_writer(plan.config)
     limits = usage_limits(plan.config, plan.folder)
     return run_worker(
-        gateway, plan.config, rebuild, sockets, plan.number, child, child.report, plan.folder, keys, records, limits
+        gateway,
+        plan.config,
+        rebuild,
+        sockets,
+        plan.number,
+        child,
+        child.report,
+        plan.folder,
+        keys,
+        records,
+        limits,
+        console_installer(plan.config, limits=limits, shared_dir=plan.folder),
     )
 
 

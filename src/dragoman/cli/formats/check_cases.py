@@ -9,7 +9,7 @@ from textwrap import indent
 from typing import Final, NamedTuple
 
 from dragoman import plugins
-from dragoman.cli.formats.case_file import FormatCase, load_cases, show_events
+from dragoman.api.case_file import FormatCase, load_cases, show_events
 from dragoman.cli.formats.find import KnownFormat, find_format
 from dragoman.core.collect import collect
 from dragoman.core.errors import ConfigError

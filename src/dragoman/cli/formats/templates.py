@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 from typing import Final
 
-from dragoman.cli.formats.case_file import FormatCase, show_events
+from dragoman.api.case_file import FormatCase, show_events
 from dragoman.core.messages import ToolCall
 from dragoman.parsing.format import Format
 

@@ -29,6 +29,8 @@ class LogFilter(msgspec.Struct, frozen=True):
     """Only exchanges with an error, or with a call that the client cannot run."""
     since_s: float | None = None
     """Only exchanges that ended at this time or later, in seconds since 1970."""
+    before_s: float | None = None
+    """Only exchanges that ended before this time, in seconds since 1970."""
 
 
 class LogCall(msgspec.Struct, frozen=True):
@@ -98,6 +100,8 @@ def find_exchanges(connection: Connection, id: str, limit: int = 10) -> list[Log
 def _read(connection: Connection, filter: LogFilter, lower: int | None, limit: int | None = None) -> Iterator[LogEntry]:
     table = schema.exchanges
     conditions: list[ColumnElement[bool]] = [] if lower is None else [table.c.number >= lower]
+    if filter.before_s is not None:
+        conditions.append(table.c.number < schema.first_number(filter.before_s))
     grouping = Grouping((), filter.labels)
     labels = [dict(row) for row in connection.execute(select(schema.series)).mappings()]
     ids = {row["id"] for row in labels if grouping.select(row) is not None}

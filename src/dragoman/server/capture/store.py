@@ -1,4 +1,4 @@
-"""Decides which exchanges are captured, and stores each in a folder; the oldest folders are deleted.
+"""Decides which exchanges are captured, and stores each in a folder, or in memory; the oldest are deleted.
 
 Files are written in a thread after the exchange, so that no response waits for the disk. If writing fails, as on a full
 disk, that is logged once and the gateway continues.
@@ -21,7 +21,9 @@ from dragoman.config.server import CaptureConfig
 from dragoman.core.errors import ConfigError, RequestError, one_of, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.redaction.redact import Redactor, secret_variables
-from dragoman.server.capture.files import Files, capture_files, timestamp
+from dragoman.server.capture.files import SUMMARY, Files, capture_files, timestamp
+from dragoman.server.capture.load import load
+from dragoman.server.capture.memory import MemoryCaptures
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.observe.access_log import AccessRecord
 
@@ -45,16 +47,55 @@ class CaptureStore:
         gateway: Gateway,
         api_keys: Iterable[str] = (),
         environ: Mapping[str, str] = os.environ,
+        memory: MemoryCaptures | None = None,
     ) -> None:
-        """Raises: ConfigError: the folder cannot be written to."""
-        self._config, self._gateway = config, gateway
-        self._folder = folder(config.dir)
+        """Args:
+            config: which exchanges are captured, and where.
+            gateway: the gateway, for its settings and secrets.
+            api_keys: secrets that are redacted.
+            environ: the environment variables, whose secrets are redacted.
+            memory: where captures are stored instead of in a folder.
+
+        Raises:
+            ConfigError: the folder cannot be written to.
+        """
+        self._config, self._gateway, self._memory = config, gateway, memory
+        self._folder = Path() if memory is not None else folder(config.dir)
         self._redactor = Redactor([*api_keys, *gateway.secret_values(), *secret_variables(environ)])
         self._writer = ThreadPoolExecutor(1, "dragoman-capture")
         self._failing = self._dropping = False
         self._lock = threading.Lock()
         self._waiting = 0
         """Bytes of the exchanges that still have to be written."""
+
+    def names(self) -> list[str]:
+        """Returns the names of all captures, the oldest first."""
+        if self._memory is not None:
+            return self._memory.names()
+        with suppress(OSError):
+            return sorted(each.name for each in _folders(self._folder))
+        return []
+
+    def read(self, name: str) -> Files | None:
+        """Returns the files of a capture; None: there is none of this name.
+
+        Args:
+            name: one of `names`.
+        """
+        if self._memory is not None:
+            return self._memory.get(name)
+        if not _FOLDER.fullmatch(name) or not (self._folder / name / SUMMARY).is_file():
+            return None
+        return load(self._folder / name)[1]
+
+    def files_so_far(self, capture: CaptureRecorder, record: AccessRecord) -> Files:
+        """Returns the files of an exchange that still runs.
+
+        Args:
+            capture: what is captured of it.
+            record: what is observed of it.
+        """
+        return capture_files(capture, record.facts(), self._gateway, self._redactor)
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> CaptureRecorder | None:
         """Returns the recorder for this exchange, or None if it is not captured.
@@ -96,6 +137,9 @@ class CaptureStore:
 
     def _keep(self, name: str, capture: CaptureRecorder, outcome: Mapping[str, object]) -> None:
         files = capture_files(capture, outcome, self._gateway, self._redactor)
+        if self._memory is not None:
+            self._memory.add(name, files)
+            return
         try:
             write(self._folder / name, files)
             self._failing = False

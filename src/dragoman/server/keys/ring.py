@@ -127,6 +127,19 @@ class KeyRing:
         except AuthError:
             return None
 
+    def find_admin(self, matches: Callable[[bytes], bool]) -> ApiKey | None:
+        """Returns the key of a session: one with the right to administer, that is valid now; None: there is none.
+
+        Args:
+            matches: returns whether the session is one of the secret with this SHA-256.
+        """
+        if self._file is not None:
+            self._refresh(self._file)
+        for secret in self._secrets.values():
+            if secret.key.is_admin and matches(secret.digest):
+                return None if self._refusal(secret) else secret.key
+        return None
+
     def _refusal(self, secret: _Secret) -> str:
         """Returns why a secret that is known is not accepted; "": it is."""
         key = secret.key

@@ -30,7 +30,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import JsonText, Request
-from dragoman.server.observe.observer import Send, ServerObserver
+from dragoman.server.observe.observer import CompositeObserver, Send, ServerObserver
 from dragoman.vendor_tools.executor import RunTool
 from dragoman.vendor_tools.tool import ToolRunResult
 
@@ -155,3 +155,15 @@ def _event_text(event: AnyEvent) -> str:
             return f"end, {type(error).__name__}: {loggable_message(error)}"
         case _:
             return ""
+
+
+def with_debug_log(observer: ServerObserver | None, id: str) -> ServerObserver | None:
+    """Returns an observer that also writes the debug log, if that is on; None: nothing observes the exchange.
+
+    Args:
+        observer: another observer of the exchange.
+        id: the id of the request.
+    """
+    if not log.isEnabledFor(logging.DEBUG):
+        return observer
+    return CompositeObserver(observer, DebugLog(id)) if observer else DebugLog(id)

@@ -6,6 +6,7 @@ from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ForbiddenError, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
+from dragoman.server.capture.memory import MemoryCaptures
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.keys.ring import KeyRing
 
@@ -13,7 +14,17 @@ from dragoman.server.keys.ring import KeyRing
 class Snapshot:
     """What a reload of the configuration may replace. Only the number of exchanges changes in it."""
 
-    __slots__ = ("__weakref__", "_exchanges", "_on_idle", "captures", "config", "gateway", "hosts", "keys")
+    __slots__ = (
+        "__weakref__",
+        "_exchanges",
+        "_on_idle",
+        "captures",
+        "captures_to_disk",
+        "config",
+        "gateway",
+        "hosts",
+        "keys",
+    )
 
     def __init__(
         self,
@@ -36,6 +47,7 @@ class Snapshot:
         self.hosts = frozenset(host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)) - {""}
         """Host names that requests may be for."""
         self.captures = CaptureStore(capture, gateway, self.keys.plain_secrets()) if capture.dir else None
+        self.captures_to_disk = self.captures is not None
         self._exchanges = 0
         self._on_idle: Callable[[], None] | None = None
 
@@ -62,13 +74,34 @@ class Snapshot:
         else:
             callback()
 
+    def capture_in_memory(self, memory: MemoryCaptures | None) -> None:
+        """Captures exchanges that begin from now on in memory, if they are not captured to disk.
+
+        Args:
+            memory: where they are captured; None: they are not captured.
+        """
+        if not self.captures_to_disk:
+            secrets = self.keys.plain_secrets()
+            self.captures = None if memory is None else CaptureStore(NO_CAPTURE, self.gateway, secrets, memory=memory)
+
+    def check_host(self, headers: Mapping[str, str]) -> None:
+        """Refuses a request for an unknown host, as after DNS rebinding.
+
+        Args:
+            headers: the headers of the request.
+
+        Raises:
+            ForbiddenError: the host is not allowed.
+        """
+        self._check_name("host", headers.get("host", ""), parse_host_header)
+
     def check_origin(self, headers: Mapping[str, str]) -> dict[str, str]:
         """Refuses an unknown Host or Origin, as of a web page in the user's browser.
 
         Returns: the headers that let an allowed page read the response.
         Raises: ForbiddenError: the host or the origin is not allowed.
         """
-        self._check_name("host", headers.get("host", ""), parse_host_header)
+        self.check_host(headers)
         if "origin" not in headers:
             return {}
         self._check_name("origin", headers["origin"], parse_origin_header)

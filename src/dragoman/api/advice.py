@@ -80,7 +80,7 @@ def _other_format(message: str, context: ReadContext) -> str:
         return "--lenient" if lenient or not match else f"--format {match[1]}"
     if context.where == "native" or lenient or not match:
         return _MODE
-    return f'set format = "{match[1]}" of the server'
+    return f'set call_format = "{match[1]}" of the server'
 
 
 def _no_call(kinds: set[str], notes: dict[str, str], context: ReadContext) -> str:

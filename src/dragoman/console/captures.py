@@ -1,0 +1,73 @@
+"""Captured exchanges by their request id: those that run, those in memory, and those on disk."""
+
+import asyncio
+
+from dragoman.console.api import CaptureState
+from dragoman.server.app import App
+from dragoman.server.capture.load import LoadedCapture
+from dragoman.server.capture.memory import MemoryCaptures
+from dragoman.server.observe.live_feed import LiveFeed
+
+
+class ConsoleCaptures:
+    """The captures of a gateway process, and the switch for those in memory."""
+
+    def __init__(self, app: App, filter: str, feed: LiveFeed) -> None:
+        """Args:
+        app: the gateway.
+        filter: which exchanges are captured to disk.
+        feed: the running exchanges.
+        """
+        self._app, self._filter, self._feed = app, filter, feed
+        self._memory: MemoryCaptures | None = None
+
+    def state(self) -> CaptureState:
+        """Returns whether exchanges are captured."""
+        if self._app.snapshot.captures_to_disk:
+            return CaptureState(mode="disk", filter=self._filter)
+        return CaptureState(mode="off") if self._memory is None else CaptureState(mode="memory", filter="all")
+
+    def switch(self, is_on: bool) -> None:
+        """Begins or ends to capture exchanges in memory; at the end, those in memory are deleted."""
+        if is_on and self._memory is None:
+            self._memory = MemoryCaptures()
+        elif not is_on:
+            self._memory = None
+        self._app.capture_in_memory(self._memory)
+
+    def ids(self) -> frozenset[str]:
+        """Returns the request ids of the captures that can be read. Reads a folder if captures are on disk."""
+        captures = self._app.snapshot.captures
+        ended = [] if captures is None else [name.partition("-")[2] for name in captures.names()]
+        return frozenset(ended)
+
+    def newest_ids(self) -> list[str]:
+        """Returns the request ids of all captures, the newest first."""
+        captures = self._app.snapshot.captures
+        return [] if captures is None else [name.partition("-")[2] for name in reversed(captures.names())]
+
+    def is_running(self, id: str) -> bool:
+        """Returns whether an exchange still runs."""
+        return id in self._feed.running
+
+    async def load(self, id: str) -> LoadedCapture | None:
+        """Returns what is captured of an exchange, also of one that still runs; None: nothing.
+
+        Args:
+            id: the request id.
+
+        Raises:
+            ConfigError: the capture is damaged.
+        """
+        return await asyncio.to_thread(self._load, id)
+
+    def _load(self, id: str) -> LoadedCapture | None:
+        captures = self._app.snapshot.captures
+        if captures is None:
+            return None
+        running = self._feed.running.get(id)
+        if running is not None and running.capture is not None:
+            return LoadedCapture(id, captures.files_so_far(running.capture, running.record))
+        name = next((name for name in captures.names() if name.endswith(f"-{id}")), None)
+        files = None if name is None else captures.read(name)
+        return None if name is None or files is None else LoadedCapture(name, files)

@@ -1,0 +1,140 @@
+"""Who may use the console: checks of each request, and headers of each response.
+
+host, origin and Sec-Fetch-Site   of this gateway's own pages only, so that no other web page can use or read it
+session or API key                for everything but the sign-in page, if the gateway has keys
+X-Dragoman-Console, JSON          for requests that change something: another site's form can send neither
+"""
+
+from collections.abc import Mapping
+from http.cookies import CookieError, SimpleCookie
+from typing import Any, Final
+
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from dragoman.config.checks import is_reachable
+from dragoman.console.responses import error_response
+from dragoman.console.sessions import COOKIE, Sessions
+from dragoman.core.errors import AuthError, DragomanError, ForbiddenError, quote
+from dragoman.server import paths
+from dragoman.server.app import App
+from dragoman.server.keys.key import ApiKey
+
+KEY: Final = "dragoman.key"
+"""Name of the `ApiKey` of a request in its ASGI scope; absent: the request has none."""
+CHANGE_HEADER: Final = "x-dragoman-console"
+API: Final = f"{paths.CONSOLE}/api"
+LOGIN: Final = f"{paths.CONSOLE}/login"
+ASSETS: Final = f"{paths.CONSOLE}/assets"
+_READS: Final = ("GET", "HEAD")
+_POLICY: Final = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
+    "form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS: Final = {
+    "content-security-policy": _POLICY,
+    "x-content-type-options": "nosniff",
+    "x-frame-options": "DENY",
+    "referrer-policy": "no-referrer",
+    "cross-origin-opener-policy": "same-origin",
+    "cross-origin-resource-policy": "same-origin",
+    "permissions-policy": "camera=(), geolocation=(), microphone=()",
+}
+"""Headers of every response: nothing of another host is loaded, and no other page can show or read it."""
+
+
+class ConsoleGuard:
+    """ASGI middleware that refuses requests from elsewhere and without a session."""
+
+    def __init__(self, inner: ASGIApp, app: App, sessions: Sessions) -> None:
+        """Args:
+        inner: answers the requests that are allowed.
+        app: the gateway, for its keys and host names.
+        sessions: verifies cookies.
+        """
+        self._inner, self._app, self._sessions = inner, app, sessions
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Answers one request."""
+        path = paths.own_path(scope)
+        headers = paths.join_headers(scope["headers"])
+
+        async def send_protected(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                own = _HEADERS | ({} if path.startswith(f"{ASSETS}/") else {"cache-control": "no-store"})
+                message["headers"] = [*message["headers"], *((k.encode(), v.encode()) for k, v in own.items())]
+            await send(message)
+
+        try:
+            self._app.snapshot.check_host(headers)
+            self._check_site(scope, path, headers)
+            key = self._find_key(headers)
+            if key is None and _needs_key(path):
+                raise AuthError("expected a session of an API key with admin = true; sign in at /console/login")
+        except DragomanError as error:
+            is_page = scope["method"] in _READS and not path.startswith(f"{API}/")
+            await refuse(error, LOGIN if isinstance(error, AuthError) and is_page else "")(
+                scope, receive, send_protected
+            )
+            return
+        await self._inner(scope if key is None else {**scope, KEY: key}, receive, send_protected)
+
+    def _check_site(self, scope: Scope, path: str, headers: Mapping[str, str]) -> None:
+        """Refuses requests of other web pages.
+
+        Raises:
+            ForbiddenError: the request is one.
+        """
+        reads = scope["method"] in _READS
+        origin, site = headers.get("origin"), headers.get("sec-fetch-site", "none")
+        if origin is not None and origin.partition("://")[2] != headers.get("host", ""):
+            raise ForbiddenError(f"expected a request of the console's own pages, got one of {quote(origin)}")
+        opens_page = reads and not path.startswith(f"{API}/") and headers.get("sec-fetch-mode") == "navigate"
+        if site not in ("same-origin", "none") and not (opens_page and headers.get("sec-fetch-dest") == "document"):
+            raise ForbiddenError(f"expected a request of the console's own pages, got one that is {quote(site)}")
+        if not reads and (
+            headers.get(CHANGE_HEADER) != "1" or headers.get("content-type", "").partition(";")[0] != "application/json"
+        ):
+            raise ForbiddenError(f"expected the header {CHANGE_HEADER}: 1 and JSON, got a request without them")
+
+    def _find_key(self, headers: Mapping[str, str]) -> ApiKey | None:
+        """Returns the key of a request; None: it has none with the right to administer."""
+        snapshot = self._app.snapshot
+        key = snapshot.keys.find(headers)
+        if not snapshot.keys.is_on:
+            return None if is_reachable(snapshot.config) else key
+        if key is not None and key.is_admin:
+            return key
+        cookie = read_cookie(headers)
+        return self._sessions.find(cookie, snapshot.keys) if cookie else None
+
+
+def _needs_key(path: str) -> bool:
+    return not (path in (LOGIN, f"{paths.CONSOLE}/logout") or path.startswith(f"{ASSETS}/"))
+
+
+def read_cookie(headers: Mapping[str, str]) -> str:
+    """Returns the value of the session cookie; "": there is none.
+
+    Args:
+        headers: the headers of the request.
+    """
+    try:
+        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+    except CookieError:
+        return ""
+    return morsel.value if morsel is not None else ""
+
+
+def refuse(error: DragomanError, location: str = "") -> Any:
+    """Returns the response to a request that is not answered.
+
+    Args:
+        error: why it is not.
+        location: where a browser should go instead; "": nowhere.
+    """
+    if location:
+        from starlette.responses import RedirectResponse
+
+        return RedirectResponse(location, 303)
+    is_unknown = isinstance(error, AuthError)
+    return error_response(401 if is_unknown else 403, "unauthorized" if is_unknown else "forbidden", error.message)

@@ -1,0 +1,1 @@
+"""The page of the exchanges: those that were recorded, and those that run."""

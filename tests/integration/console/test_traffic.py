@@ -1,0 +1,57 @@
+"""The list of exchanges: those that run appear in the stream, end, and are found again in the list."""
+
+from pathlib import Path
+from typing import Any
+
+from dragoman.config.server import CaptureConfig
+from dragoman.core.errors import UpstreamError
+from support.console import ServedConsole, served_console
+from support.gateway import CHAT
+from support.scripted_backend import body, plain
+
+
+async def ended_row(console: ServedConsole, path: str = CHAT) -> dict[str, Any]:
+    """The row of an exchange, as the stream has it at its end."""
+    stream = console.events("/traffic/stream")
+    assert await anext(stream) == ("rows", [])
+    await console.client.post(path, json=body())
+    async for _, rows in stream:
+        if ended := [row for row in rows if row["state"] != "running"]:
+            await stream.aclose()
+            (row,) = ended
+            return dict(row)
+    raise AssertionError
+
+
+async def test_an_exchange_is_in_the_stream_and_in_the_list_without_its_text() -> None:
+    async with served_console(plain) as console:
+        row = await ended_row(console)
+        assert (row["state"], row["dialect"], row["model"], row["is_captured"]) == ("done", "openai_chat", "n", False)
+        assert row["upstream"] == "scripted"
+        listed = (await console.get("/traffic")).json()
+        assert listed == {"rows": [row], "has_more": False}
+        assert "secret words" not in str(row)
+        wrong = (await console.get("/traffic?limit=x")).json()["error"]["message"]
+        assert wrong == "expected a number from 1 to 1000, got 'x' - at limit"
+
+
+async def test_a_failed_exchange_has_its_error() -> None:
+    async def failing(*_: object) -> Any:
+        raise UpstreamError("the server is on fire", status=500)
+        yield
+
+    async with served_console(failing) as console:
+        row = await ended_row(console)
+        assert (row["state"], row["status"]) == ("failed", 502)
+        assert row["error"] == "UpstreamError: status 500"
+
+
+async def test_captures_in_memory_end_with_the_switch_and_those_on_disk_are_found(tmp_path: Path) -> None:
+    async with served_console(plain) as console:
+        await console.capture()
+        assert (await ended_row(console))["is_captured"] is True
+        await console.capture(is_on=False)
+        assert (await ended_row(console))["is_captured"] is False
+    async with served_console(plain, capture=CaptureConfig(dir=str(tmp_path))) as console:
+        assert (await console.get("/state")).json()["capture"] == {"mode": "disk", "filter": "all"}
+        assert (await ended_row(console))["is_captured"] is True
