@@ -75,10 +75,15 @@ function Upstream({ upstream, hasRecords, onProbed }: Props) {
       {upstream.modes.length > 0 && (
         <details>
           <summary>Tool modes ({upstream.modes.length})</summary>
-          <Table caption="Tool modes" columns={MODE_COLUMNS} rows={upstream.modes} rowKey={({ model }) => model} />
+          <Table
+            caption={`Tool modes of ${upstream.name}`}
+            columns={MODE_COLUMNS}
+            rows={upstream.modes}
+            rowKey={({ model }) => model}
+          />
         </details>
       )}
-      <Failures failures={upstream.failures} hasRecords={hasRecords} />
+      <Failures upstream={upstream} hasRecords={hasRecords} />
       <Probes upstream={upstream} onProbed={onProbed} />
     </section>
   );
@@ -122,14 +127,14 @@ function Models({ upstream }: { upstream: UpstreamView }) {
   );
 }
 
-function Failures({ failures, hasRecords }: { failures: FailureView[]; hasRecords: boolean }) {
+function Failures({ upstream: { name, failures }, hasRecords }: { upstream: UpstreamView; hasRecords: boolean }) {
   if (!hasRecords) return <p class="quiet">Failures are not known, because no exchanges are recorded.</p>;
   if (failures.length === 0) return <p class="quiet">No recorded failures.</p>;
   return (
     <details>
       <summary>Latest failures ({failures.length})</summary>
       <Table
-        caption="Latest failures"
+        caption={`Latest failures of ${name}`}
         columns={FAILURE_COLUMNS}
         rows={failures}
         rowKey={({ id, ended_s, reason }) => `${id} ${ended_s} ${reason}`}

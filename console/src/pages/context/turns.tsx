@@ -38,7 +38,7 @@ export function Turns({ use }: { use: ContextUse }) {
         links={use.turns.map(({ id }) => href(`/context/${id}`))}
         current={use.turns.findIndex(({ is_current }) => is_current)}
       />
-      <Table caption="Turns" columns={COLUMNS} rows={use.turns} rowKey={({ id }) => id} />
+      <Table caption="Turns of the conversation" columns={COLUMNS} rows={use.turns} rowKey={({ id }) => id} />
     </>
   );
 }

@@ -115,7 +115,12 @@ function Probe({ probe, isOpen = false }: { probe: ProbeView; isOpen?: boolean }
       <p>{probe.why}</p>
       <Facts facts={probeFacts(probe)} />
       {probe.findings.length > 0 && (
-        <Table caption="Findings" columns={COLUMNS} rows={probe.findings} rowKey={({ what }) => what} />
+        <Table
+          caption={`Findings for ${probe.model}`}
+          columns={COLUMNS}
+          rows={probe.findings}
+          rowKey={({ what }) => what}
+        />
       )}
       {probe.quirks.length > 0 && (
         <>
@@ -132,7 +137,7 @@ function Probe({ probe, isOpen = false }: { probe: ProbeView; isOpen?: boolean }
       {probe.settings && (
         <>
           <h3>Settings</h3>
-          <TextFrame label="Settings of the probe" text={probe.settings} />
+          <TextFrame label={`Settings for ${probe.model}`} text={probe.settings} />
         </>
       )}
     </details>
