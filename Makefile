@@ -5,8 +5,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 CACHE := .cache
 NPM := $(CACHE)/npm
+CONSOLE := src/dragoman/console/static/index.html
 
-.PHONY: help serve weights weights-1.5b agents test-clients chromium quick test test-all servers vllm exo check format docs
+.PHONY: help serve console weights weights-1.5b agents test-clients chromium quick test test-all servers vllm exo check format docs
 .PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
@@ -50,7 +51,23 @@ $(VENV)/field.done: pyproject.toml $(VENV)/dev.done
 	@$(BIN)/python -m pip install --quiet --no-deps --group field --group tokens
 	@touch $@
 
-serve: $(VENV)/serve.done ## start the gateway on the embedded model (ARGS="--port 9000 …")
+# The console's page is built again when one of its sources changed.
+console/node_modules/build.done: console/package-lock.json | $(BIN)/python
+	@echo "== installing what builds the console"
+	@console/npm.sh ci --omit=dev --loglevel=error
+	@touch $@
+
+console/node_modules/dev.done: console/node_modules/build.done
+	@console/npm.sh ci --loglevel=error
+	@touch console/node_modules/build.done $@
+
+$(CONSOLE): $(shell find console -type f -not -path "*/node_modules/*" -not -path "*/tests/*") | console/node_modules/build.done
+	@echo "== building the console"
+	@console/npm.sh run --silent build -- --logLevel warn
+
+console: $(CONSOLE) ## build the console's page, if its sources changed
+
+serve: $(VENV)/serve.done $(CONSOLE) ## start the gateway on the embedded model (ARGS="--port 9000 …")
 	@$(BIN)/dragoman serve $(ARGS)
 
 weights: $(VENV)/serve.done
@@ -95,13 +112,13 @@ chromium: ## install the browser that tests of the console need, on Debian as ro
 quick: $(VENV)/dev.done ## run the tests that need no socket and no process: the loop after an edit (ARGS="-k …")
 	@$(PYTEST) tests/unit tests/formats $(ARGS)
 
-test: $(VENV)/dev.done weights ## run the tests without real agents, clients and servers (ARGS="-k …")
+test: $(VENV)/dev.done $(CONSOLE) weights ## run the tests without real agents, clients and servers (ARGS="-k …")
 	@echo "== tests"
 	@$(PYTEST) --ignore tests/e2e $(ARGS)
 	@echo "== tests with two gateway processes"
 	@$(PYTEST) --workers 2 tests/integration tests/contract $(ARGS) || [ $$? -eq 5 ]
 
-test-all: $(VENV)/dev.done $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
+test-all: $(VENV)/dev.done $(CONSOLE) $(VENV)/ray.done test-clients weights ## run all tests, with real agents, clients and servers, and longer properties
 	@echo "== all tests"
 	@$(PYTEST) --hypothesis-profile ci $(ARGS)
 	@echo "== tests with two gateway processes"
@@ -128,17 +145,19 @@ vllm: $(VENV)/dev.done weights $(CACHE)/vllm/done ## round trips through a real 
 exo: $(VENV)/dev.done ## round trips through an exo that runs here (ARGS="--url http://127.0.0.1:52415 --model … --record")
 	@cd tests && ../$(BIN)/python -m support.servers.large exo $(ARGS)
 
-check: $(VENV)/dev.done ## format, lint, types, layers, sizes, generated docs
+check: $(VENV)/dev.done console/node_modules/dev.done ## format, lint, types, layers, sizes, generated docs
 	@echo "== format and lint" && $(BIN)/ruff format --check . && $(BIN)/ruff check .
 	@echo "== types" && $(BIN)/mypy
+	@echo "== types, format and tests of the console's page" && console/npm.sh run --silent check
 	@echo "== layers" && $(BIN)/lint-imports --no-cache
 	@echo "== sizes and layout" && $(BIN)/python -m pytest -q -p no:cacheprovider tests/meta/test_layout.py tests/meta/test_public_api.py
 	@echo "== wording, docstrings, names" && PYTHONPATH=tests $(BIN)/python -m meta.source_rules
 	@echo "== generated docs, links" && $(BIN)/python docs/generate.py --check
 	@$(BIN)/python -m pytest -q -p no:cacheprovider tests/e2e/docs/test_docs.py -k "links or navigation"
 
-format: $(VENV)/dev.done ## put the code into shape
+format: $(VENV)/dev.done console/node_modules/dev.done ## put the code into shape
 	@$(BIN)/ruff format . && $(BIN)/ruff check --fix .
+	@console/npm.sh run --silent format
 
 docs: $(VENV)/dev.done ## write the generated parts of docs/, and build them into site/
 	@$(BIN)/python docs/generate.py
@@ -148,7 +167,7 @@ pictures: $(VENV)/dev.done weights ## write the pictures of terminals in docs/pi
 	@$(BIN)/python docs/pictures.py $(ARGS)
 
 # The archive is built first, and the wheel of it; both bear the time of the last commit, so that they can be built again.
-dist: $(VENV)/dist.done ## build the wheel and the source archive into dist/, and check them
+dist: $(VENV)/dist.done $(CONSOLE) ## build the wheel and the source archive into dist/, and check them
 	@rm -rf dist
 	@SOURCE_DATE_EPOCH=$$(git log -1 --format=%ct) $(BIN)/python -m build
 	@$(BIN)/twine check --strict dist/* && $(BIN)/check-wheel-contents dist/*.whl
@@ -225,4 +244,4 @@ soak: $(VENV)/dev.done ## 200 clients that leave, never read or send half reques
 	@$(BIN)/python -m bench.soak --minutes $(SOAK_MINUTES) --workers $(SOAK_WORKERS) $(ARGS)
 
 clean: ## remove what was set up (weights stay)
-	rm -rf $(VENV) $(CACHE) site
+	rm -rf $(VENV) $(CACHE) site console/node_modules $(dir $(CONSOLE))

@@ -78,11 +78,13 @@ def totals_of(records: Iterable[ExchangeRecord], period: Period, grouping: Group
         if group is None or not period.begin_s <= record.ended_s < period.end_s:
             continue
         day = f"2024-10-{4 + int(record.ended_s - START_S) // DAY_S:02}"
+        hour = f"{day}T{int(record.ended_s - START_S) % DAY_S // 3600:02}:00Z"
         if not grouping.has_tool:
-            _add_exchange(result.setdefault(grouping.complete(group, day=day), ExchangeTotals()), record)
+            _add_exchange(result.setdefault(grouping.complete(group, day=day, hour=hour), ExchangeTotals()), record)
         for kind, count in record.calls:
             if matches(kind.tool, grouping.tool):
-                totals = result.setdefault(grouping.complete(group, day=day, tool=kind.tool), ExchangeTotals())
+                complete = grouping.complete(group, day=day, hour=hour, tool=kind.tool)
+                totals = result.setdefault(complete, ExchangeTotals())
                 totals.outcomes[kind.outcome] = totals.outcomes.get(kind.outcome, 0) + count
     return result
 

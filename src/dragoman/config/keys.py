@@ -9,7 +9,7 @@ import math
 import re
 from collections.abc import Mapping
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -128,6 +128,13 @@ def check_key(name: str, config: KeyConfig, environ: Mapping[str, str]) -> None:
         if not math.isfinite(getattr(config, field)):
             raise ConfigError(f"expected a finite number, got {getattr(config, field)} - {where}.{field}")
     expiry_time(config.expires, f"{where}.expires")
+
+
+def key_state(config: KeyConfig, now_s: float) -> Literal["valid", "expired", "revoked"]:
+    """Returns whether a checked key is accepted at this time, in seconds since 1970."""
+    if config.revoked:
+        return "revoked"
+    return "expired" if expiry_time(config.expires, "") <= now_s else "valid"
 
 
 def is_secret(text: str) -> bool:

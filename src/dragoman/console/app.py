@@ -15,6 +15,9 @@ from starlette.staticfiles import StaticFiles
 
 from dragoman import __version__, dialects
 from dragoman.console.api import CaptureState, ConsoleState
+from dragoman.console.context_use import routes as context_use
+from dragoman.console.playground import routes as playground
+from dragoman.console.reports import routes as reports
 from dragoman.console.responses import error_response, json_response, read_json
 from dragoman.console.security import API, ASSETS, KEY, LOGIN, ConsoleGuard
 from dragoman.console.services import ConsoleServices
@@ -34,7 +37,7 @@ from dragoman.server.client_watch import Asgi
 STATIC: Final = Path(__file__).parent / "static"
 """The built page (folder `console/` of the repository)."""
 _SMALL_BYTES: Final = 64 * 1024
-_AREAS: Final = (traffic.routes,)
+_AREAS: Final = (traffic.routes, context_use.routes, reports.routes, playground.routes)
 _STATUSES: Final = (
     (AuthError, 401, "unauthorized"),
     (ForbiddenError, 403, "forbidden"),

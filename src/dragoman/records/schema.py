@@ -37,6 +37,7 @@ NUMBERS_PER_S: Final = 1_024_000_000
 
 DAY_S: Final = 86_400
 NUMBERS_PER_DAY: Final = NUMBERS_PER_S * DAY_S
+HOUR_S: Final = 3_600
 
 LABELS_LOCK: Final = 0x647261676F6D616F
 """Lock of PostgreSQL: transactions that use labels share it; one that deletes unused labels excludes them."""

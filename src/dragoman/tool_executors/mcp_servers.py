@@ -75,6 +75,13 @@ class McpServersExecutor(ToolServers):
             if matches_model(server.config.offer_to, models)
         ]
 
+    def served(self) -> list[VendorTool]:
+        """See `ToolServers.served`."""
+        return [
+            VendorTool("mcp", name, "mcp", server=RemoteServer(name, "", f"mcp.{name}"))
+            for name in self._servers.served()
+        ]
+
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
         """See `ToolServers.list_tools`."""
         assert tool.server is not None

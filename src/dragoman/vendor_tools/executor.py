@@ -87,6 +87,10 @@ class ToolServers(ToolExecutor):
     def offered(self, *models: str) -> list[VendorTool]:
         """Returns the servers whose tools a model of one of these names is offered in every request."""
 
+    def served(self) -> list[VendorTool]:
+        """Returns the servers of the settings that requests may name."""
+        return []
+
     @abstractmethod
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
         """Returns the tools of the declared server, or an error.

@@ -17,6 +17,7 @@ import pytest
 from bench import offline
 from rich.console import Console
 
+from dragoman.api.demo_tools import SUNNY, WEATHER, signature
 from dragoman.api.parse import parse
 from dragoman.cli import main
 from dragoman.cli._terminal import printable
@@ -495,7 +496,7 @@ def test_signature_is_parsed_as_tool() -> None:
         "required": ["a"],
         "additionalProperties": False,
     }
-    assert demo.signature(tool) == "add(a: integer, b: number)"
+    assert signature(tool) == "add(a: integer, b: number)"
 
 
 @pytest.mark.parametrize("text", ["add(", "add(a) + 1", "import os; f()", "(a)", "add(a): pass\nimport os"])
@@ -514,8 +515,8 @@ def test_tools_are_read_from_json_file(tmp_path: Path) -> None:
 
 
 def test_tool_result_defaults_are_used() -> None:
-    call = ToolCall("1", demo.WEATHER.name, "{}")
-    assert demo.tool_result(call, None) == demo.SUNNY
+    call = ToolCall("1", WEATHER.name, "{}")
+    assert demo.tool_result(call, None) == SUNNY
     assert demo.tool_result(ToolCall("1", "add", "{}"), None) == demo.DONE
     assert demo.tool_result(call, "") == ""
-    assert demo.signature(Tool("odd", parameters="[]")) == "odd"
+    assert signature(Tool("odd", parameters="[]")) == "odd"

@@ -20,6 +20,9 @@ GROUPINGS = {
     "model": Grouping(("model",)),
     "all coarse labels": Grouping(("model", "upstream", "mode", "format", "agent", "api", "version")),
     "day": Grouping(("day", "model")),
+    "hour": Grouping(("hour", "model")),
+    "day and hour": Grouping(("day", "hour")),
+    "tool by hour": Grouping(("tool", "hour")),
     "key": Grouping(("key", "role")),
     "status": Grouping(("status", "error", "requested")),
     "tool": Grouping(("model", "tool")),
@@ -70,6 +73,9 @@ def test_sums_of_days_remain_when_their_exchanges_are_deleted(tmp_path: Path) ->
     with engine.begin() as connection:
         by_model = Reader(RecordSource(connection), Period(START_S, 2**33), Grouping(("model",)))
         assert by_model.read() == totals_of(RECORDS, ALWAYS, by_model.grouping)
+        by_hour = read_totals(connection, Period(START_S, 2**33), Grouping(("hour",)))
+        left = [record for record in RECORDS if record.ended_s >= middle_s]
+        assert by_hour == totals_of(left, ALWAYS, Grouping(("hour",)))
         by_key = Reader(RecordSource(connection), Period(START_S, 2**33), Grouping(("key",)))
         totals = by_key.read()
         assert sum(each.exchanges for each in totals.values()) == len(RECORDS)

@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from bench import offline
 from playwright.async_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Page, Request, async_playwright
 
 from support.gateway import DEADLINE_S
 from support.paths import ROOT
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
-AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = offline.CLIENTS / "axe-core" / "axe.min.js"
 SCREENSHOTS = ROOT / "build" / "console-screenshots"
 LOCAL = ("127.0.0.1", "localhost")
 SERIOUS = ("serious", "critical")
@@ -126,7 +127,7 @@ class Tab:
 
     async def violations(self) -> list[str]:
         """Returns the serious and critical findings of axe-core."""
-        assert AXE.exists(), f"{AXE} is missing; install it: make console"
+        assert AXE.exists(), f"{AXE} is missing; install it: make test-clients"
         await self.page.evaluate(AXE.read_text() + "\n;undefined")
         found: dict[str, Any] = await self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
         serious = [each for each in found["violations"] if each["impact"] in SERIOUS]

@@ -10,14 +10,9 @@ from dragoman import compose
 from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, require_extras
 from dragoman.compose.records import records_url
-from dragoman.core.errors import ConfigError, DragomanError
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
-
-
-class UnreadableRecordsError(DragomanError):
-    """The database of the records does not exist, cannot be reached, or cannot be read by this version."""
+    from sqlalchemy import Engine
 
 
 def add_records_flags(command: argparse.ArgumentParser) -> None:
@@ -44,31 +39,10 @@ def open_records(args: argparse.Namespace, doing: str) -> "Iterator[Engine]":
         UnreadableRecordsError: the database cannot be read.
     """
     require_extras("server", doing=doing)
-    from dragoman.records.database import describe, locate, open_for_reading
+    from dragoman.records.reports.reading import opened
 
-    location = locate(_records_url(args))
-    try:
-        engine = open_for_reading(location)
-    except ConfigError as error:
-        raise UnreadableRecordsError(error.message) from None
-    driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
-    from sqlalchemy.exc import SQLAlchemyError
-
-    try:
+    with opened(_records_url(args)) as engine:
         yield engine
-    except (SQLAlchemyError, driver_error) as error:
-        raise UnreadableRecordsError(f"cannot read {location.display_name}: {describe(error)}") from None
-    finally:
-        engine.dispose()
-
-
-@contextmanager
-def snapshot(engine: "Engine") -> "Iterator[Connection]":
-    """Yields a connection whose queries see the same records, whatever the gateway writes meanwhile."""
-    is_postgresql = engine.dialect.name == "postgresql"
-    level = {"isolation_level": "REPEATABLE READ"} if is_postgresql else {}
-    with engine.connect().execution_options(**level) as connection, connection.begin():
-        yield connection
 
 
 def _records_url(args: argparse.Namespace) -> str:

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 
 from dragoman import compose
 from dragoman import config as settings
+from dragoman.api.demo_tools import SUNNY, WEATHER, signature
 from dragoman.cli._common import (
     BASE_URL,
     EMBEDDED_MODEL,
@@ -98,7 +99,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     what.add_argument(
         "--tool-result",
         metavar="TEXT",
-        help=f"fixed result of each tool call (default: '{demo.SUNNY}' for get_weather, '{demo.DONE}' for other tools)",
+        help=f"fixed result of each tool call (default: '{SUNNY}' for get_weather, '{demo.DONE}' for other tools)",
     )
     what.add_argument(
         "--tool-choice",
@@ -143,7 +144,7 @@ def run(args: argparse.Namespace) -> int:
 def _tools(args: argparse.Namespace) -> tuple[Tool, ...]:
     """Returns the tools. Raises: ConfigError: `--no-tools` contradicts another option."""
     if not args.no_tools:
-        return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (demo.WEATHER,)
+        return tuple(tool for text in args.tool for tool in demo.parse_tool(text)) or (WEATHER,)
     if args.tool or args.tool_result is not None or args.tool_choice not in (None, "auto", "none"):
         raise ConfigError("--no-tools offers no tool; remove it, or remove --tool, --tool-result and --tool-choice")
     return ()
@@ -192,7 +193,7 @@ async def _ask(
 def _head(request: Request, where: str) -> Head:
     question = "".join(part.text for part in request.messages[0].parts if isinstance(part, Text))
     choice = request.tool_choice.name or request.tool_choice.mode
-    return Head(request.model, where, question, tuple(map(demo.signature, request.tools)), choice)
+    return Head(request.model, where, question, tuple(map(signature, request.tools)), choice)
 
 
 def _model(named: str, config: settings.Config, gateway: Gateway) -> str:

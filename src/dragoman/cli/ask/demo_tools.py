@@ -3,20 +3,14 @@
 import ast
 import json
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from dragoman.api.demo_tools import SUNNY, WEATHER
 from dragoman.api.inputs import parse_tools_json
 from dragoman.core.errors import ConfigError, RequestError
 from dragoman.core.messages import Tool, ToolCall
 
 QUESTION: Final = "What is the weather in Paris?"
-WEATHER: Final = Tool(
-    "get_weather",
-    "Weather in a city.",
-    '{"type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"],'
-    ' "additionalProperties": false}',
-)
-SUNNY: Final = "sunny, 22 degrees Celsius"
 DONE: Final = "done"
 """The result of any other tool, unless the user sets one."""
 
@@ -62,18 +56,6 @@ def _tool_of_signature(text: str) -> Tool:
 def _schema(annotation: ast.expr | None) -> dict[str, str]:
     name = annotation.id if isinstance(annotation, ast.Name) else ""
     return {"type": _TYPES[name]} if name in _TYPES else {}
-
-
-def signature(tool: Tool) -> str:
-    """Returns `get_weather(city: string)`."""
-    try:
-        schema: dict[str, Any] = json.loads(tool.parameters)
-        types = {
-            name: property_schema.get("type", "") for name, property_schema in schema.get("properties", {}).items()
-        }
-    except (ValueError, AttributeError):
-        return tool.name
-    return f"{tool.name}({', '.join(f'{name}: {type}' if type else name for name, type in types.items())})"
 
 
 def tool_result(call: ToolCall, output: str | None) -> str:

@@ -15,7 +15,7 @@ from dragoman import config as settings
 from dragoman.cli._common import add_config_flag, print_status
 from dragoman.cli.completion import complete_with
 from dragoman.compose.limits import used_by_all
-from dragoman.config.keys import KeyConfig, expiry_time
+from dragoman.config.keys import KeyConfig, expiry_time, key_state
 from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import ConfigError, quote
 from dragoman.usage_limits.budgets import Spent
@@ -227,9 +227,7 @@ def _duration(text: str, option: str) -> timedelta:
 
 
 def _state(key: KeyConfig) -> str:
-    if key.revoked:
-        return "revoked"
-    return "expired" if expiry_time(key.expires, "") <= datetime.now(UTC).timestamp() else "valid"
+    return key_state(key, datetime.now(UTC).timestamp())
 
 
 def _limits(key: KeyConfig) -> dict[str, object]:

@@ -7,11 +7,12 @@ from collections.abc import Iterable
 from datetime import UTC, datetime
 from typing import Final
 
-from dragoman.cli._records.database import open_records, snapshot
+from dragoman.cli._records.database import open_records
 from dragoman.cli._records.time_range import parse_time
 from dragoman.cli._terminal import one_line
 from dragoman.core.errors import ConfigError
 from dragoman.records.reports.exchange_log import ExchangeLog, LogEntry, LogFilter
+from dragoman.records.reports.reading import snapshot
 from dragoman.records.reports.totals import FAILED_OUTCOMES
 
 _INTERVAL_S: Final = 0.5

@@ -11,10 +11,11 @@ from typing import Any, Final
 
 from dragoman import cli, compose
 from dragoman import config as settings
-from dragoman.cli._records.database import UnreadableRecordsError, open_records, snapshot
+from dragoman.cli._records.database import open_records
 from dragoman.cli._terminal import one_line
 from dragoman.core.errors import ConfigError, quote
 from dragoman.records.reports.exchange_log import LogCall, LogEntry, find_exchanges
+from dragoman.records.reports.reading import UnreadableRecordsError, snapshot
 
 _GROUPS: Final[Mapping[str, str]] = {
     "client": "key agent role session dialect stream",

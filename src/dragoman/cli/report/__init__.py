@@ -15,7 +15,7 @@ _EXAMPLES: Final = """
       format     the text format from which tool calls were parsed
       role       part of the agent: main, subagent, title, background
       api        the client's API
-      day        the day, in UTC
+      day        the day, in UTC (hour: the hour)
       tool       the tool that was called; such rows contain only numbers of calls
       upstream, agent, key, version, status, error
 

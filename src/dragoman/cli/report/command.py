@@ -10,20 +10,22 @@ from shutil import get_terminal_size
 from typing import Any, Final
 
 from dragoman.cli._common import print_status
-from dragoman.cli._records.database import open_records, snapshot
+from dragoman.cli._records.database import open_records
 from dragoman.cli._terminal import printable
 from dragoman.cli.report.export import write_csv, write_parquet
 from dragoman.cli.report.labels import DIMENSIONS, FILTERS
 from dragoman.cli.report.rows import RowSet, read_rows
 from dragoman.cli.report.sides import Comparison, parse_comparison, parse_period
-from dragoman.cli.report.tables import format_rows, format_sides, format_summary, format_worst
+from dragoman.cli.report.tables import format_rows, format_sides, format_summary
 from dragoman.core.errors import ConfigError, nearest
 from dragoman.records.reports.grouping import Group, Grouping
 from dragoman.records.reports.period import Period
+from dragoman.records.reports.reading import snapshot
 from dragoman.records.reports.report import BY_TOOL, Worst, find_worst_calls, read_table
 from dragoman.records.reports.significance import Outlier
 from dragoman.records.reports.source import RecordSource
 from dragoman.records.reports.totals import ExchangeTotals
+from dragoman.records.reports.worst_text import format_worst
 
 _USUAL: Final = (("model", "upstream", "format", "agent"), ("model", "tool"))
 """Dimensions of the tables that are printed without `--by`."""

@@ -4,7 +4,7 @@ from typing import Final
 
 DIMENSIONS: Final = (
     *("model", "requested", "upstream", "mode", "format", "agent", "role", "key", "api", "version"),
-    *("status", "error", "tool", "day"),
+    *("status", "error", "tool", "day", "hour"),
 )
 """As `records.reports.grouping.DIMENSIONS`."""
 FILTERS: Final = ("model", "upstream", "agent", "role", "key", "version")

@@ -55,7 +55,8 @@ def read_rows(source: RecordSource, period: Period, grouping: Grouping, comparis
 def _notes(grouping: Grouping, missing_until_s: float | None) -> Iterator[str]:
     if missing_until_s is not None:
         labels = ", ".join((*grouping.by, *grouping.only))
+        what = "numbers" if grouping.has_hour else "calls and times"
         yield (
             f"exchanges before {format_time(missing_until_s)} were deleted (setting records.max_bytes); of them there "
-            f"are no calls and times by {labels}"
+            f"are no {what} by {labels}"
         )

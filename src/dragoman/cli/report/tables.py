@@ -1,14 +1,13 @@
 """Reports as text for a terminal."""
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from dragoman.cli.report.rows import SIDE, SIGNIFICANT, RowSet
 from dragoman.cli.report.sides import Comparison, format_period
 from dragoman.records.reports.period import Period
-from dragoman.records.reports.report import Worst
-from dragoman.records.reports.significance import MAX_PROBABILITY, MIN_RATIO, Counts, Outlier
 from dragoman.records.reports.totals import ExchangeTotals
+from dragoman.records.reports.worst_text import format_share
 
 
 def format_count(value: float) -> str:
@@ -22,11 +21,6 @@ def format_tokens(value: float) -> str:
         if abs(value) >= unit:
             return f"{_three_digits(value / unit)}{name}"
     return f"{value:.0f}"
-
-
-def format_share(value: float) -> str:
-    """Returns a share in percent."""
-    return f"{100 * value:.1f} %"
 
 
 def format_ms(value: float) -> str:
@@ -126,38 +120,6 @@ def format_rows(row_set: RowSet, limit: int, width: int | None = None) -> str:
     if not row_set.grouping.has_tool:
         tables.append(f"Exchanges by {by}{cut}\n{_table(row_set.grouping.by, rows, _TRAFFIC, width)}")
     return "\n\n".join(tables)
-
-
-def format_worst(worst: Worst) -> Iterator[str]:
-    """Yields which model and tool fail more than the others, and how that was decided."""
-    if worst.model is None and worst.tool is None:
-        if worst.counts.failed and worst.has_others:
-            yield f"No model or tool fails significantly more often than the others ({_RULE})."
-        return
-    if worst.model is not None:
-        yield f"Worst model: {worst.model.name}: {_failures(worst.model, 'other models')}."
-    if worst.tool is not None:
-        which = "Its worst tool" if worst.model is not None else "Worst tool"
-        yield f"{which}: {worst.tool.name}: {_failures(worst.tool, 'other tools')}."
-    if worst.unoffered:
-        whose = "its" if worst.model else "all"
-        yield f"Of {whose} failed calls, {worst.unoffered:,} are of tools that were not offered."
-    yield f"({_RULE}.)"
-
-
-_RULE: Final = (
-    f"Fisher's exact test against all others together, p < {MAX_PROBABILITY} after Bonferroni's correction, and at "
-    f"least {MIN_RATIO} times their share"
-)
-
-
-def _failures(outlier: Outlier[str], others: str) -> str:
-    """Returns how often calls failed, and how often those of the others did."""
-    return f"{_share(outlier.counts)}; {others}: {_share(outlier.others)}"
-
-
-def _share(counts: Counts) -> str:
-    return f"{counts.failed:,} of {counts.calls:,} calls failed ({format_share(counts.share)})"
 
 
 def _table(by: Sequence[str], rows: Sequence[Mapping[str, Any]], columns: Sequence[_Column], width: int | None) -> str:

@@ -35,6 +35,10 @@ class _PermittedServers(ToolServers):
         """See `ToolServers.offered`."""
         return [tool for tool in self._servers.offered(*models) if tool.server and self._admits(tool.server)]
 
+    def served(self) -> list[VendorTool]:
+        """See `ToolServers.served`."""
+        return [tool for tool in self._servers.served() if tool.server and self._admits(tool.server)]
+
     async def list_tools(self, tool: VendorTool) -> ToolRunResult:
         """See `ToolServers.list_tools`."""
         server = tool.server

@@ -24,7 +24,10 @@ LABELS: Final[Mapping[str, str]] = {
 }
 """Columns of the table `series` by the names of the labels."""
 
-DIMENSIONS: Final = (*LABELS, "tool", "day")
+TIMES: Final = ("day", "hour")
+"""Dimensions that divide the period."""
+
+DIMENSIONS: Final = (*LABELS, "tool", *TIMES)
 """By what a report can divide."""
 
 Group = tuple[str, ...]
@@ -49,15 +52,27 @@ class Grouping(msgspec.Struct, frozen=True):
     @property
     def is_coarse(self) -> bool:
         """Whether the sums by day have all the labels."""
-        return all(name in ("tool", "day") or LABELS[name] in COARSE_LABELS for name in (*self.by, *self.only))
+        return not self.has_hour and all(
+            name in ("tool", "day") or LABELS[name] in COARSE_LABELS for name in (*self.by, *self.only)
+        )
 
     @property
     def has_day(self) -> bool:
         """Whether each day is a group of its own."""
         return "day" in self.by
 
+    @property
+    def has_hour(self) -> bool:
+        """Whether each hour is a group of its own; no sums by hour are stored."""
+        return "hour" in self.by
+
+    @property
+    def has_times(self) -> bool:
+        """Whether each day or each hour is a group of its own."""
+        return self.has_day or self.has_hour
+
     def select(self, series: Mapping[str, Any]) -> Group | None:
-        """Returns the group of exchanges with the labels of this row, "" for day and tool.
+        """Returns the group of exchanges with the labels of this row, "" for tool, day and hour.
 
         Returns:
             None if the filters leave the exchanges out.
@@ -66,9 +81,16 @@ class Grouping(msgspec.Struct, frozen=True):
             return None
         return tuple(label_of(series, name) if name in LABELS else "" for name in self.by)
 
-    def complete(self, group: Group, *, day: str = "", tool: str = "") -> Group:
-        """Returns the group with day and tool, if they are among the dimensions."""
-        values = {"day": day, "tool": tool}
+    def complete(self, group: Group, *, day: str = "", hour: str = "", tool: str = "") -> Group:
+        """Returns the group with day, hour and tool, if they are among the dimensions.
+
+        Args:
+            group: the group, with "" in their place.
+            day: such as `2026-11-20`.
+            hour: such as `2026-11-20T10:00Z`.
+            tool: the name of the tool.
+        """
+        values = {"day": day, "hour": hour, "tool": tool}
         return tuple(values.get(name, value) for name, value in zip(self.by, group, strict=True))
 
 

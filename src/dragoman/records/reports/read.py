@@ -2,6 +2,7 @@
 
 Exchanges of whole days come from the sums by day, the rest of the period from single exchanges. The sums by day of
 calls and times have only the labels `record.COARSE_LABELS`; a report with others, such as the key, reads single calls.
+A report by hour reads single exchanges only.
 """
 
 import math
@@ -22,7 +23,7 @@ from dragoman.records.reports.totals import ExchangeTotals
 _SUMS: Final = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens", "attempts", "cost_usd")
 """Columns of both `exchanges` and `day_totals`, and fields of `ExchangeTotals`."""
 _TIMES: Final = ("first_ms", "total_ms")
-_NO_DAY: Final = 0
+_NO_STEP: Final = 0
 _MAX_PARAMETERS: Final = 500
 
 
@@ -40,7 +41,7 @@ class Reader:
         self.grouping = grouping
         self._totals: dict[Group, ExchangeTotals] = {}
         self._cells: dict[tuple[int, int, str], ExchangeTotals] = {}
-        """The totals by series, day and tool."""
+        """The totals by series, day or hour, and tool."""
         self._groups: dict[int, Group] = {}
         """Group of each series that the filters leave in."""
         self._failed: set[int] = set()
@@ -50,7 +51,7 @@ class Reader:
         """Returns the totals by group."""
         self._read_series()
         if not self.grouping.has_tool:
-            for part in self.parts.mixed:
+            for part in self.parts.single if self.grouping.has_hour else self.parts.mixed:
                 self._read_exchanges(part)
             for part in self._detailed:
                 self._read_times(part)
@@ -76,8 +77,8 @@ class Reader:
         count = func.sum(schema.day_totals.c.exchanges) if part.is_days else func.count()
         sums = (func.coalesce(func.sum(table.c[name]), 0) for name in _SUMS)
         rows = self._rows(table, part, (), (count, *sums))
-        for day, series_id, exchanges, input, cached, output, reasoning, attempts, cost_usd in rows:
-            totals = self._cell(series_id, day)
+        for step, series_id, exchanges, input, cached, output, reasoning, attempts, cost_usd in rows:
+            totals = self._cell(series_id, step)
             if totals is None:
                 continue
             totals.exchanges += int(exchanges)
@@ -96,8 +97,8 @@ class Reader:
         table = schema.exchanges
         # As texts, of which there is one for each series: a million rows take half the time.
         texts = tuple(func.aggregate_strings(cast(_bucket(table.c[name]), Text), ",") for name in _TIMES)
-        for day, series_id, *values in self._rows(table, part, (), texts):
-            totals = None if series_id in self._failed else self._cell(series_id, day)
+        for step, series_id, *values in self._rows(table, part, (), texts):
+            totals = None if series_id in self._failed else self._cell(series_id, step)
             if totals is not None:
                 _count_numbers(totals.first_ms, values[0])
                 _count_numbers(totals.total_ms, values[1])
@@ -105,43 +106,44 @@ class Reader:
     def _read_times_of_days(self, part: PeriodPart) -> None:
         table = schema.day_times
         sums = (func.sum(table.c.first), func.sum(table.c.total))
-        for day, series_id, number, first, total in self._rows(table, part, (table.c.bucket,), sums):
-            if (totals := self._cell(series_id, day)) is not None:
+        for step, series_id, number, first, total in self._rows(table, part, (table.c.bucket,), sums):
+            if (totals := self._cell(series_id, step)) is not None:
                 _count(totals.first_ms, number, int(first))
                 _count(totals.total_ms, number, int(total))
 
     def _read_calls(self, part: PeriodPart) -> None:
         kinds = self._source.kinds
         counted = {id for id, (tool, _) in kinds.items() if matches(tool, self.grouping.tool)}
-        for day, series_id, kind_id, count in self._call_counts(part):
+        for step, series_id, kind_id, count in self._call_counts(part):
             if kind_id in counted:
                 tool, outcome = kinds[kind_id]
-                if (totals := self._cell(series_id, day, tool)) is not None:
+                if (totals := self._cell(series_id, step, tool)) is not None:
                     _count(totals.outcomes, outcome, count)
 
     def _call_counts(self, part: PeriodPart) -> Iterator[tuple[int, int, int, int]]:
-        """Yields day, series, kind and number of calls."""
+        """Yields day or hour, series, kind and number of calls."""
         table = schema.day_calls if part.is_days else schema.calls
         if not self._source.is_sqlite:
-            for day, series_id, kind_id, count in self._rows(
+            for step, series_id, kind_id, count in self._rows(
                 table, part, (table.c.kind_id,), (func.sum(table.c.count),)
             ):
-                yield day, series_id, kind_id, int(count)
+                yield step, series_id, kind_id, int(count)
             return
         # Counted here: SQLite sorts the rows of a GROUP BY, which takes longer.
-        query = select(self._day(table, part), table.c.series_id, table.c.kind_id, table.c.count)
+        query = select(self._step(table, part), table.c.series_id, table.c.kind_id, table.c.count)
         with self._source.tuples(query.where(*self._conditions(table, part))) as cursor:
             rows = Counter(cursor)
-        for (day, series_id, kind_id, count), number in rows.items():
-            yield day, series_id, kind_id, count * number
+        for (step, series_id, kind_id, count), number in rows.items():
+            yield step, series_id, kind_id, count * number
 
-    def _cell(self, series_id: int, day: int, tool: str = "") -> ExchangeTotals | None:
+    def _cell(self, series_id: int, step: int, tool: str = "") -> ExchangeTotals | None:
         """Returns the totals of the group to which exchanges of this series belong; None: they are left out."""
-        key = (series_id, day, tool if self.grouping.has_tool else "")
+        key = (series_id, step, tool if self.grouping.has_tool else "")
         totals = self._cells.get(key)
         if totals is None and (group := self._groups.get(series_id)) is not None:
-            date = datetime.fromtimestamp(day * schema.DAY_S, UTC).date().isoformat()
-            complete = self.grouping.complete(group, day=date, tool=key[2])
+            time = datetime.fromtimestamp(step * self._step_s, UTC)
+            names = {"day": f"{time:%Y-%m-%d}", "hour": f"{time:%Y-%m-%dT%H:00Z}"}
+            complete = self.grouping.complete(group, **names, tool=key[2])
             totals = self._cells[key] = self._totals.setdefault(complete, ExchangeTotals())
         return totals
 
@@ -152,18 +154,24 @@ class Reader:
         keys: tuple[ColumnElement[Any], ...],
         sums: tuple[ColumnElement[Any], ...],
     ) -> Iterator[tuple[Any, ...]]:
-        """Yields day, series, the values of the keys, and the sums of the rows that share all these."""
-        groups = (self._day(table, part), table.c.series_id, *keys)
-        grouped = groups if self.grouping.has_day else groups[1:]
+        """Yields day or hour, series, the values of the keys, and the sums of the rows that share all these."""
+        groups = (self._step(table, part), table.c.series_id, *keys)
+        grouped = groups if self.grouping.has_times else groups[1:]
         query = select(*groups, *sums).where(*self._conditions(table, part)).group_by(*grouped)
         with self._source.tuples(query) as cursor:
             yield from cursor
 
-    def _day(self, table: Table, part: PeriodPart) -> ColumnElement[Any]:
-        if not self.grouping.has_day:
-            return literal(_NO_DAY).label("day_number")
-        column = table.c.day if part.is_days else table.c.number // schema.NUMBERS_PER_DAY
-        return column.label("day_number")
+    @property
+    def _step_s(self) -> int:
+        """Seconds of an hour or a day."""
+        return schema.HOUR_S if self.grouping.has_hour else schema.DAY_S
+
+    def _step(self, table: Table, part: PeriodPart) -> ColumnElement[Any]:
+        """Returns the day or hour since 1970."""
+        if not self.grouping.has_times:
+            return literal(_NO_STEP).label("step")
+        column = table.c.day if part.is_days else table.c.number // (schema.NUMBERS_PER_S * self._step_s)
+        return column.label("step")
 
     def _conditions(self, table: Table, part: PeriodPart) -> Iterator[ColumnElement[bool]]:
         column = table.c.day if part.is_days else table.c.number

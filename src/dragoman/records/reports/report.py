@@ -23,7 +23,7 @@ class Table(msgspec.Struct, frozen=True):
 
     grouping: Grouping
     groups: dict[Group, ExchangeTotals]
-    """Worst first; by day first if that is the first dimension."""
+    """Worst first; by day or hour first if that is the first dimension."""
     missing_until_s: float | None
     """Of exchanges before this time, labels such as the key are no longer stored with calls and times."""
 
@@ -100,8 +100,8 @@ def _difference(old: float | None, new: float | None) -> float | None:
 
 def _order(grouping: Grouping, group: Group, totals: ExchangeTotals) -> tuple[object, ...]:
     errors = Counts(totals.exchanges, totals.errors)
-    day = group[0] if grouping.by[:1] == ("day",) else ""
-    return day, -wilson_lower(totals.counts), -wilson_lower(errors), -totals.exchanges, -totals.calls, group
+    time = group[0] if grouping.by[:1] in (("day",), ("hour",)) else ""
+    return time, -wilson_lower(totals.counts), -wilson_lower(errors), -totals.exchanges, -totals.calls, group
 
 
 def _add_up(counts: Iterator[tuple[str, Counts]]) -> Mapping[str, Counts]:

@@ -38,6 +38,14 @@ class _Secret(NamedTuple):
     """Seconds since 1970 up to which it is accepted."""
 
 
+class NamedKey(NamedTuple):
+    """A key with a name, and where it is from."""
+
+    key: ApiKey
+    is_in_file: bool
+    """Whether it is in the keys file, and not in the settings."""
+
+
 class KeysFile(NamedTuple):
     """A file with keys, which may not exist yet."""
 
@@ -68,6 +76,7 @@ class KeyRing:
         """
         self._keys, self._unnamed, self._file, self._environ, self._clock = keys, tuple(unnamed), file, environ, clock
         self._secrets: dict[bytes, _Secret] = {}
+        self._named: list[NamedKey] = []
         self._look_s = 0.0
         """Time before which the keys file is not looked for."""
         self._seen = _ABSENT if file is None else _signature(file.path)
@@ -93,6 +102,17 @@ class KeyRing:
         """Returns the secrets that are known, to redact them: not those of which there is only a digest."""
         secrets = [config.secret or self._environ.get(config.secret_env, "") for config in self._keys.values()]
         return [*self._unnamed, *filter(None, secrets)]
+
+    def named(self) -> list[NamedKey]:
+        """Returns the keys with a name, those of the settings first, also expired and revoked ones."""
+        if self._file is not None:
+            self._refresh(self._file)
+        return list(self._named)
+
+    @property
+    def unnamed_count(self) -> int:
+        """Number of secrets without a name, which have all rights."""
+        return len(self._unnamed)
 
     @property
     def is_on(self) -> bool:
@@ -188,14 +208,16 @@ class KeyRing:
             digest: _Secret(UNNAMED, digest, float("inf"))
             for digest in (hashlib.sha256(text.encode()).digest() for text in self._unnamed)
         }
+        named = []
         for name, config in {**self._keys, **from_file}.items():
             key = ApiKey.from_config(name, config)
+            named.append(NamedKey(key, is_in_file=name in from_file))
             for digest, until_s in secret_digests(config, self._environ):
                 if (other := secrets.get(digest)) is not None and other.key is not key:
                     owner = f"keys.{other.key.name}" if other.key.name else "server.api_keys"
                     raise ConfigError(f"expected a secret of its own, got that of {owner} - at keys.{name}")
                 secrets[digest] = _Secret(key, digest, until_s)
-        self._secrets = secrets
+        self._secrets, self._named = secrets, named
 
 
 def _tokens(headers: Mapping[str, str]) -> Iterator[str]:

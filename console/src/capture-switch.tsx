@@ -1,0 +1,36 @@
+import { switchCapture } from "./gateway-state.ts";
+import type { CaptureState } from "./types.ts";
+
+const STATES: Record<CaptureState["mode"], { label: string; title: string }> = {
+  off: { label: "Capture off", title: "Exchanges are listed without their content. Switch on to keep it in memory." },
+  memory: {
+    label: "Capture in memory",
+    title: "The content of the newest 200 exchanges is kept until the gateway ends. Switch off to forget it.",
+  },
+  disk: { label: "Capture on disk", title: "The setting capture.dir keeps the content of exchanges in files." },
+};
+
+/** Shows whether the content of exchanges is kept; captures in memory can be switched. */
+export function CaptureSwitch({ capture }: { capture: CaptureState }) {
+  const { label, title } = STATES[capture.mode];
+  if (capture.mode === "disk") {
+    return (
+      <span class="capture-switch" data-capture={capture.mode} title={title}>
+        {label}
+      </span>
+    );
+  }
+  return (
+    <button
+      type="button"
+      role="switch"
+      aria-checked={capture.mode === "memory"}
+      class="capture-switch"
+      data-capture={capture.mode}
+      title={title}
+      onClick={() => switchCapture(capture.mode === "off")}
+    >
+      {label}
+    </button>
+  );
+}

@@ -1,0 +1,3 @@
+export default function ExchangePage() {
+  return <p>TODO</p>;
+}

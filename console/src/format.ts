@@ -1,0 +1,33 @@
+/** 830 ms, 1.2 s, 3 min 5 s */
+export function formatDuration(ms: number): string {
+  if (ms < 1000) return `${Math.round(ms)} ms`;
+  if (ms < 9950) return `${(ms / 1000).toFixed(1)} s`;
+  const seconds = Math.round(ms / 1000);
+  if (seconds < 60) return `${seconds} s`;
+  return `${Math.floor(seconds / 60)} min ${seconds % 60} s`;
+}
+
+/** 950, 12.3k, 1.2M */
+export function formatCount(count: number): string {
+  if (count < 1000) return String(count);
+  if (count < 999_950) return `${trimmed(count / 1000)}k`;
+  return `${trimmed(count / 1_000_000)}M`;
+}
+
+function trimmed(value: number): string {
+  return value < 99.95 ? value.toFixed(1).replace(/\.0$/, "") : String(Math.round(value));
+}
+
+const clock = new Intl.DateTimeFormat("en-GB", { hour: "2-digit", minute: "2-digit", second: "2-digit" });
+const dated = new Intl.DateTimeFormat("en-GB", { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit" });
+
+/** The local time of seconds since 1970; with the day unless it is today. */
+export function formatTime(seconds: number, now = Date.now()): string {
+  const date = new Date(seconds * 1000);
+  return date.toDateString() === new Date(now).toDateString() ? clock.format(date) : dated.format(date);
+}
+
+/** The time with its zone, for tooltips. */
+export function formatExactTime(seconds: number): string {
+  return new Date(seconds * 1000).toISOString();
+}

@@ -1,0 +1,25 @@
+import { signal } from "@preact/signals";
+import { apiUrl, getJson, sendJson } from "./api.ts";
+import { reportError } from "./errors.ts";
+import type { CaptureState, GatewayState } from "./types.ts";
+
+/** The state of the gateway; undefined until it was fetched. */
+export const gateway = signal<GatewayState | undefined>(undefined);
+
+export async function loadGateway(): Promise<void> {
+  try {
+    gateway.value = await getJson<GatewayState>(apiUrl("state"));
+  } catch (error) {
+    reportError(error);
+  }
+}
+
+/** Switches the captures in memory. */
+export async function switchCapture(on: boolean): Promise<void> {
+  try {
+    const capture = await sendJson<CaptureState>("PUT", apiUrl("capture"), { on });
+    if (gateway.value) gateway.value = { ...gateway.value, capture };
+  } catch (error) {
+    reportError(error);
+  }
+}

@@ -1,0 +1,15 @@
+import { Component, type ComponentChild, type ComponentType } from "preact";
+
+/** A component that is rendered again only if one of its props is another value. */
+export function memo<P extends object>(render: (props: P) => ComponentChild): ComponentType<P> {
+  return class Memo extends Component<P> {
+    override shouldComponentUpdate(next: Readonly<P>): boolean {
+      const names = Object.keys(next) as (keyof P)[];
+      return names.some((name) => next[name] !== this.props[name]);
+    }
+
+    override render(props: P) {
+      return render(props);
+    }
+  };
+}

@@ -1,0 +1,44 @@
+import { useSignal } from "@preact/signals";
+import type { ComponentType } from "preact";
+import { useEffect } from "preact/hooks";
+import { EmptyState } from "./components/empty-state.tsx";
+import { ErrorNotice } from "./components/error-notice.tsx";
+import { Loading } from "./components/loading.tsx";
+import type { PageProps, Route } from "./routes.ts";
+
+interface Props {
+  match: { route: Route; id: string } | undefined;
+}
+
+/** Loads and shows the page of the address. */
+export function PageView({ match }: Props) {
+  const loaded = useSignal<{ route: Route; Page: ComponentType<PageProps> } | undefined>(undefined);
+  const error = useSignal("");
+  const route = match?.route;
+  useEffect(() => {
+    document.title = route ? `${route.title} · Dragoman` : "Dragoman";
+    error.value = "";
+    route?.load().then(
+      (module) => {
+        loaded.value = { route, Page: module.default };
+      },
+      () => {
+        error.value = "This page cannot be loaded: the gateway was changed or stopped. Reload the browser's page.";
+      },
+    );
+  }, [route]);
+
+  if (!match) {
+    return (
+      <EmptyState title="There is no such page">
+        <p>
+          The <a href="/console">traffic</a> lists the exchanges of this gateway.
+        </p>
+      </EmptyState>
+    );
+  }
+  if (error.value) return <ErrorNotice message={error.value} />;
+  if (loaded.value?.route !== match.route) return <Loading />;
+  const { Page } = loaded.value;
+  return <Page id={match.id} />;
+}

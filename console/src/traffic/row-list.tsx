@@ -1,0 +1,128 @@
+import { useSignal } from "@preact/signals";
+import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { navigate } from "../router.ts";
+import type { TrafficRow } from "../types.ts";
+import { useRowHeight } from "./row-height.ts";
+import { rowElementId, TrafficRowView } from "./traffic-row.tsx";
+import { scrollToRow, virtualWindow } from "./virtual-window.ts";
+
+const COLUMNS = [
+  { title: "Time", isNumber: false },
+  { title: "Agent", isNumber: false },
+  { title: "Model → upstream", isNumber: false },
+  { title: "Tool mode", isNumber: false },
+  { title: "Tokens in → out", isNumber: false },
+  { title: "First byte", isNumber: true },
+  { title: "Total", isNumber: true },
+  { title: "Tool calls", isNumber: false },
+  { title: "Result", isNumber: false },
+];
+
+interface Props {
+  rows: readonly TrafficRow[];
+  onEnd: () => void;
+}
+
+/** The rows that are visible, of any number; arrows choose one, Enter opens it. */
+export function RowList({ rows, onEnd }: Props) {
+  const scroller = useRef<HTMLDivElement>(null);
+  const rowHeight = useRowHeight();
+  const scrollTop = useSignal(0);
+  const viewHeight = useSignal(600);
+  const activeId = useSignal("");
+
+  useEffect(() => {
+    const element = scroller.current;
+    if (!element) return;
+    const observer = new ResizeObserver(() => {
+      viewHeight.value = element.clientHeight;
+    });
+    observer.observe(element);
+    return () => observer.disconnect();
+  }, [viewHeight]);
+  useKeptPosition(scroller, rows, rowHeight);
+
+  const visible = virtualWindow(rows.length, rowHeight, scrollTop.value, viewHeight.value);
+  const isAtEnd = visible.end === rows.length;
+  useEffect(() => {
+    if (isAtEnd) onEnd();
+  }, [isAtEnd, rows.length]);
+
+  function choose(index: number) {
+    const row = rows[Math.max(0, Math.min(index, rows.length - 1))];
+    const element = scroller.current;
+    if (!row || !element) return;
+    activeId.value = row.id;
+    element.scrollTop = scrollToRow(rows.indexOf(row), rowHeight, element.scrollTop, element.clientHeight - rowHeight);
+  }
+
+  function onKeyDown(event: KeyboardEvent) {
+    const index = rows.findIndex((row) => row.id === activeId.value);
+    const page = Math.max(1, Math.floor(viewHeight.value / rowHeight) - 2);
+    const target = { ArrowDown: index + 1, ArrowUp: index - 1, PageDown: index + page, PageUp: index - page };
+    const ends = { Home: 0, End: rows.length - 1 };
+    const next = { ...target, ...ends }[event.key as keyof typeof target | keyof typeof ends];
+    if (next !== undefined) choose(next);
+    else if (event.key === "Enter" && index >= 0) navigate(`/exchanges/${activeId.value}`);
+    else return;
+    event.preventDefault();
+  }
+
+  function onClick(event: MouseEvent) {
+    if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey) return;
+    const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-id]") : null;
+    if (row && !getSelection()?.toString()) navigate(`/exchanges/${row.dataset.id}`);
+  }
+
+  const shown = rows.slice(visible.first, visible.end);
+  const active = shown.find((row) => row.id === activeId.value);
+  return (
+    <div
+      ref={scroller}
+      role="grid"
+      class="row-list"
+      aria-label="Exchanges"
+      aria-rowcount={rows.length + 1}
+      aria-activedescendant={active && rowElementId(active)}
+      tabIndex={0}
+      onKeyDown={onKeyDown}
+      onClick={onClick}
+      onScroll={(event) => {
+        scrollTop.value = event.currentTarget.scrollTop;
+      }}
+    >
+      <div role="row" class="traffic-row traffic-head" aria-rowindex={1}>
+        {COLUMNS.map(({ title, isNumber }) => (
+          <span key={title} role="columnheader" class={isNumber ? "cell-duration" : ""}>
+            {title}
+          </span>
+        ))}
+      </div>
+      <div role="rowgroup" class="row-canvas" style={{ height: `${visible.height}px` }}>
+        <div role="presentation" class="row-window" style={{ transform: `translateY(${visible.offset}px)` }}>
+          {shown.map((row, index) => (
+            <TrafficRowView key={row.id} row={row} index={visible.first + index} isActive={row.id === activeId.value} />
+          ))}
+        </div>
+      </div>
+    </div>
+  );
+}
+
+/** Keeps the rows on screen in place while new ones are inserted above them, unless the list is at its top. */
+function useKeptPosition(
+  scroller: { current: HTMLDivElement | null },
+  rows: readonly TrafficRow[],
+  rowHeight: number,
+): void {
+  const before = useRef(rows);
+  useLayoutEffect(() => {
+    const element = scroller.current;
+    const top = element ? before.current[Math.floor(element.scrollTop / rowHeight)] : undefined;
+    if (element && top && element.scrollTop > 0) {
+      const moved = rows.findIndex((row) => row.id === top.id) - before.current.indexOf(top);
+      if (moved > 0) element.scrollTop += moved * rowHeight;
+    }
+    before.current = rows;
+  }, [rows, rowHeight, scroller]);
+}

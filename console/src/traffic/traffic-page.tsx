@@ -1,0 +1,94 @@
+import { useComputed, useSignal } from "@preact/signals";
+import { useEffect } from "preact/hooks";
+import { EmptyState } from "../components/empty-state.tsx";
+import { ErrorNotice } from "../components/error-notice.tsx";
+import { Loading } from "../components/loading.tsx";
+import { query } from "../router.ts";
+import type { CallOutcome, TrafficRow } from "../types.ts";
+import { FilterBar } from "./filter-bar.tsx";
+import { filterRows, type RowFilter } from "./row-filter.ts";
+import { RowList } from "./row-list.tsx";
+import { feed } from "./traffic-feed.ts";
+import "./traffic.css";
+
+export default function TrafficPage() {
+  useEffect(() => {
+    feed.open();
+    return () => feed.close();
+  }, []);
+  /** The rows at the time of the pause; undefined while the list is live. */
+  const paused = useSignal<readonly TrafficRow[] | undefined>(undefined);
+  const rows = useComputed(() => paused.value ?? feed.rows.value);
+  const filter = useComputed(() => filterFromQuery(query.value));
+  const shown = useComputed(() => filterRows(rows.value, filter.value));
+
+  return (
+    <div class="traffic-page">
+      <h1 class="visually-hidden">Traffic</h1>
+      <div class="traffic-tools">
+        <FilterBar rows={rows.value} filter={filter.value} />
+        <button
+          type="button"
+          aria-pressed={paused.value !== undefined}
+          onClick={() => {
+            paused.value = paused.value ? undefined : feed.rows.value;
+          }}
+        >
+          {paused.value ? "Resume" : "Pause"}
+        </button>
+        <ListState shown={shown.value.length} total={rows.value.length} paused={paused.value} />
+      </div>
+      {feed.error.value && <ErrorNotice message={feed.error.value} />}
+      {rows.value.length === 0 ? (
+        <NoRows />
+      ) : (
+        <RowList rows={shown.value} onEnd={() => paused.value || void feed.fetchOlder()} />
+      )}
+    </div>
+  );
+}
+
+function filterFromQuery(values: URLSearchParams): RowFilter {
+  return {
+    search: values.get("search") ?? "",
+    agent: values.get("agent") ?? "",
+    model: values.get("model") ?? "",
+    outcome: (values.get("outcome") ?? "") as CallOutcome | "",
+    isFailedOnly: values.get("failed") === "1",
+  };
+}
+
+interface ListStateProps {
+  shown: number;
+  total: number;
+  paused: readonly TrafficRow[] | undefined;
+}
+
+function ListState({ shown, total, paused }: ListStateProps) {
+  const state = feed.streamState.value;
+  const newer = paused
+    ? Math.max(
+        0,
+        feed.rows.value.findIndex((row) => row.id === paused[0]?.id),
+      )
+    : 0;
+  return (
+    <p class="list-state" role="status">
+      {shown === total ? total.toLocaleString("en") : `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`}
+      {paused ? ` · paused, ${newer} newer` : state === "open" ? " · live" : " · connecting …"}
+    </p>
+  );
+}
+
+function NoRows() {
+  if (!feed.isLoaded.value) return feed.error.value ? null : <Loading />;
+  return (
+    <EmptyState title="No exchanges yet">
+      <p>Send a request to this gateway, and it appears here at once:</p>
+      <pre class="code">dragoman run claude</pre>
+      <p>or, with any OpenAI client:</p>
+      <pre class="code">{`curl ${location.origin}/v1/chat/completions -H 'content-type: application/json' \\
+  -d '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'`}</pre>
+    </EmptyState>
+  );
+}

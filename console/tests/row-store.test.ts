@@ -1,0 +1,49 @@
+import assert from "node:assert/strict";
+import { test } from "node:test";
+import { RowStore } from "../src/traffic/row-store.ts";
+import { row } from "./support.ts";
+
+const ids = (store: RowStore) => store.rows.map(({ id }) => id);
+
+test("rows are ordered by their beginning, newest first", () => {
+  const store = new RowStore();
+  store.merge([row({ id: "b", began_s: 2 })]);
+  store.merge([row({ id: "a", began_s: 1 }), row({ id: "c", began_s: 3 })]);
+  assert.deepEqual(ids(store), ["c", "b", "a"]);
+});
+
+test("a row replaces the one with its id, in its place", () => {
+  const store = new RowStore();
+  store.merge([1, 2, 3].map((began_s) => row({ id: `r${began_s}`, began_s, state: "running" })));
+  store.merge([row({ id: "r2", began_s: 2, finish: "stop" })]);
+  assert.deepEqual(ids(store), ["r3", "r2", "r1"]);
+  assert.equal(store.rows[1]?.finish, "stop");
+});
+
+test("a replaced row may have another beginning", () => {
+  const store = new RowStore();
+  store.merge([1, 2].map((began_s) => row({ id: `r${began_s}`, began_s, state: "running" })));
+  store.merge([row({ id: "r1", began_s: 5 })]);
+  assert.deepEqual(ids(store), ["r1", "r2"]);
+});
+
+test("a finished row is not replaced by a running one", () => {
+  const store = new RowStore();
+  store.merge([row({ id: "a", state: "done" })]);
+  store.merge([row({ id: "a", state: "running" })]);
+  assert.equal(store.rows[0]?.state, "done");
+});
+
+test("the oldest rows are dropped above the limit", () => {
+  const store = new RowStore(2);
+  store.merge([1, 2, 3].map((began_s) => row({ id: `r${began_s}`, began_s })));
+  assert.deepEqual(ids(store), ["r3", "r2"]);
+});
+
+test("each change makes another array", () => {
+  const store = new RowStore();
+  store.merge([row({ id: "a" })]);
+  const before = store.rows;
+  store.merge([row({ id: "b" })]);
+  assert.equal(before.length, 1);
+});

@@ -1,0 +1,1 @@
+"""The tools of the console's playground: those of the demonstration, and those of MCP servers."""
