@@ -62,7 +62,7 @@ function Context({ use, onCount }: { use: ContextUse; onCount: () => void }) {
       <Facts facts={facts(use)} />
       <p class="quiet">{use.explanation}</p>
       {use.can_count && use.counting !== "exact" && (
-        <div class="actions">
+        <div class="controls">
           <button type="button" onClick={onCount}>
             Count with the model's tokenizer
           </button>
@@ -139,7 +139,7 @@ function CacheBreak({ use }: { use: ContextUse }) {
 
 function partColumns(use: ContextUse) {
   return [
-    { title: "Part", cell: ({ name }: ContextPart) => name },
+    { title: "Part", cell: (part: ContextPart) => <PartName part={part} /> },
     { title: "Kind", cell: ({ kind }: ContextPart) => kindTitle(kind) },
     { title: "Tokens", cell: ({ tokens }: ContextPart) => formatExact(tokens), isNumber: true },
     {
@@ -154,6 +154,15 @@ function partColumns(use: ContextUse) {
     },
     { title: "Characters", cell: ({ chars }: ContextPart) => formatExact(chars), isNumber: true },
   ];
+}
+
+function PartName({ part }: { part: ContextPart }) {
+  return (
+    <>
+      {part.name}
+      {part.excerpt && <div class="quiet excerpt">{part.excerpt}</div>}
+    </>
+  );
 }
 
 type NumberedPart = ContextPart & { row: number };

@@ -139,7 +139,7 @@ function LoadButton({ model, onChanged }: { model: LocalModelView; onChanged: ()
   }
 
   return (
-    <div class="actions">
+    <div class="controls">
       <button type="button" onClick={run} disabled={isBusy.value} aria-label={`${action} ${model.name}`}>
         {action === "load" ? "Load" : "Unload"}
       </button>

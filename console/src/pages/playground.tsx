@@ -1,8 +1,9 @@
 import { useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { gateway } from "../gateway-state.ts";
+import { gateway, loadGateway } from "../gateway-state.ts";
 import type { Options } from "./playground/apis/api.ts";
 import { APIS } from "./playground/apis/index.ts";
+import { Beside } from "./playground/beside.tsx";
 import { Conversation } from "./playground/conversation.tsx";
 import { activity, api, ask, clear, options, shownExchange, stop, turns } from "./playground/session.ts";
 import { ToolChoice } from "./playground/tool-choice.tsx";
@@ -12,8 +13,9 @@ import "./playground/playground.css";
 /** A chat with any model in any API, next to the lanes of its exchanges. */
 export default function PlaygroundPage() {
   const models = gateway.value?.models ?? [];
+  useEffect(() => void loadGateway(), []);
   useEffect(() => {
-    if (!models.includes(options.value.model)) change({ model: models[0] ?? "" });
+    if (models.length > 0 && !models.includes(options.value.model)) change({ model: models[0] ?? "" });
   }, [models]);
   return (
     <div class="playground">
@@ -24,11 +26,7 @@ export default function PlaygroundPage() {
         <Composer />
       </section>
       <section class="beside" aria-label="Exchange of the answer">
-        {shownExchange.value ? (
-          <p>{shownExchange.value}</p>
-        ) : (
-          <p class="quiet">The exchange of the answer is shown here.</p>
-        )}
+        <Beside id={shownExchange.value} />
       </section>
     </div>
   );
@@ -126,7 +124,7 @@ function Composer() {
           send();
         }}
       />
-      <div class="actions">
+      <div class="controls">
         {isBusy ? (
           <button type="button" onClick={stop}>
             Stop

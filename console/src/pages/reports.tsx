@@ -42,7 +42,7 @@ function Report({ view, by, days }: { view: ReportsView; by: string; days: strin
   const group = view.series.find((series) => seriesName(series) === of) ?? view.total;
   return (
     <>
-      <form class="actions" onSubmit={(event) => event.preventDefault()}>
+      <form class="controls" onSubmit={(event) => event.preventDefault()}>
         <label>
           Period{" "}
           <select value={days} onChange={(event) => setQuery({ days: event.currentTarget.value })}>

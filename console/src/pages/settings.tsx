@@ -32,7 +32,7 @@ function Settings({ list }: { list: SettingList }) {
           {problem}
         </p>
       ))}
-      <form class="actions" role="search" onSubmit={(event) => event.preventDefault()}>
+      <form class="controls" role="search" onSubmit={(event) => event.preventDefault()}>
         <label>
           Search{" "}
           <input

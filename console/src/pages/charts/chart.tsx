@@ -30,6 +30,8 @@ export interface ChartProps {
   links?: string[];
   /** The bar that is marked. */
   current?: number;
+  /** The values of the vertical axis; by default `ticks`. */
+  scale?: (max: number) => number[];
   /** What to know about the numbers. */
   note?: string;
 }
@@ -80,7 +82,7 @@ export function seriesClass(color: number): string {
 
 function Legend({ series }: { series: ChartSeries[] }) {
   return (
-    <ul class="legend">
+    <ul class="chart-legend">
       {series.map(({ name, color }) => (
         <li key={name}>
           <Swatch color={color} />
@@ -134,7 +136,7 @@ function formatValue(value: number | null | undefined, format: (value: number) =
 
 function Drawing(props: ChartProps & { width: number }) {
   const { width, kind, series, labels, format } = props;
-  const scale = ticks(Math.max(highest(kind, series), props.max ?? 0));
+  const scale = (props.scale ?? ticks)(Math.max(highest(kind, series), props.max ?? 0));
   const top = scale.at(-1) ?? 1;
   const step = (width - LEFT - RIGHT) / Math.max(labels.length, 1);
   const plot: Plot = {

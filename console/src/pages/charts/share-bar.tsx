@@ -38,7 +38,7 @@ export function ShareBar({
           })}
         </svg>
       </div>
-      <ul class="legend">
+      <ul class="chart-legend">
         {shares.map(({ name, color, value }) => (
           <li key={name}>
             <Swatch color={color} />

@@ -26,7 +26,10 @@ export function Turns({ use }: { use: ContextUse }) {
   }));
   return (
     <>
-      <p class="quiet">{FOUND_BY[use.turns_by]} Choose a bar to see its turn.</p>
+      <p class="quiet">
+        {FOUND_BY[use.turns_by]} Choose a bar to see its turn.
+        {use.has_all_turns ? "" : " Older captures were not read."}
+      </p>
       <Chart
         title="Input tokens by turn"
         kind="bars"

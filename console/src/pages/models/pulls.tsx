@@ -60,7 +60,7 @@ export function Pulls({ catalogue, onPulled }: Props) {
   return (
     <>
       <form
-        class="actions"
+        class="controls"
         onSubmit={(event) => {
           event.preventDefault();
           pull(name.value.trim());
@@ -121,7 +121,7 @@ function PullView({ pull }: { pull: Pull }) {
     <div class="card">
       <h3>{model}</h3>
       {isActive(pull) && (
-        <div class="actions">
+        <div class="controls">
           <progress
             aria-label={`Download of ${model}`}
             {...(progress?.total_bytes && { max: progress.total_bytes, value: progress.done_bytes })}

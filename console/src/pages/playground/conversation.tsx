@@ -69,7 +69,7 @@ function AnswerView({ answer, isLast }: { answer: Answer; isLast: boolean }) {
         <CallView key={call.id || index} call={call} canRun={isIdle && waiting.includes(call)} />
       ))}
       {isIdle && waiting.length > 1 && (
-        <div class="actions">
+        <div class="controls">
           <button type="button" onClick={() => runCalls(waiting)}>
             Run all {waiting.length} calls
           </button>

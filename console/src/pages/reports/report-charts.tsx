@@ -1,4 +1,5 @@
 import { formatCount, formatDuration } from "../../format.ts";
+import { durationTicks } from "../charts/axis.ts";
 import { Chart, type ChartSeries } from "../charts/chart.tsx";
 import { formatShare, formatUsd } from "../numbers.ts";
 import type { ReportSeries, ReportsView } from "../types/reports.ts";
@@ -74,7 +75,8 @@ export function ReportCharts({ view, group }: Props) {
           { name: "median", color: 0, values: points.first_p50_ms },
           { name: "95th percentile", color: 1, values: points.first_p95_ms },
         ]}
-        format={formatDuration}
+        format={formatTick}
+        scale={durationTicks}
         {...common}
       />
       <Chart
@@ -84,7 +86,8 @@ export function ReportCharts({ view, group }: Props) {
           { name: "median", color: 0, values: points.total_p50_ms },
           { name: "95th percentile", color: 1, values: points.total_p95_ms },
         ]}
-        format={formatDuration}
+        format={formatTick}
+        scale={durationTicks}
         {...common}
       />
       <Chart
@@ -96,6 +99,11 @@ export function ReportCharts({ view, group }: Props) {
       />
     </div>
   );
+}
+
+/** "2 min" rather than "2 min 0 s". */
+function formatTick(ms: number): string {
+  return formatDuration(ms).replace(/(?: 0|\.0) s$/, (end) => (end.startsWith(".") ? " s" : ""));
 }
 
 function outcomes({ points }: ReportSeries): ChartSeries[] {

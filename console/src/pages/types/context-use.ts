@@ -18,6 +18,7 @@ export type PartKind =
 export interface ContextPart {
   kind: PartKind;
   name: string;
+  excerpt: string;
   link: string;
   message: number | null;
   tokens: number;
@@ -94,6 +95,7 @@ export interface ContextUse {
   session: string;
   turns_by: "session" | "conversation" | "";
   turns: ContextTurn[];
+  has_all_turns: boolean;
   trims: TrimPreview[];
   trim_setting: string;
   budget_tokens: number | null;

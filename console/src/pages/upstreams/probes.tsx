@@ -67,7 +67,7 @@ function ProbeForm({ upstream, onResult }: { upstream: UpstreamView; onResult: (
   }
 
   return (
-    <form class="actions" onSubmit={probe}>
+    <form class="controls" onSubmit={probe}>
       <label>
         Model{" "}
         <select
