@@ -38,7 +38,7 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import backend_name
 
 MAX_SERVED: Final = 1000
-_SHOWN: Final = frozenset(
+_OWN_FIELDS: Final = frozenset(
     ("backend", "model", "state", "ready", "active", "waiting", "restarts", "expires_s", "memory_mb", "prefixes")
 )
 """Fields of a model's state that have a place of their own."""
@@ -145,7 +145,9 @@ def local_view(
         waiting=int(state.get("waiting", 0)),
         restarts=int(state.get("restarts", 0)),
         expires_s=expires_s if isinstance(expires_s, int) else None,
-        facts=named_values({name: value for name, value in state.items() if name not in _SHOWN} | _prefixes(state)),
+        facts=named_values(
+            {name: value for name, value in state.items() if name not in _OWN_FIELDS} | _prefixes(state)
+        ),
     )
 
 

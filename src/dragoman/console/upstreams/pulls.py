@@ -31,7 +31,7 @@ class PullStoppedError(DragomanError):
 
 
 class _Pull:
-    """One download."""
+    """A download in its thread."""
 
     def __init__(self, model: str, config: EmbeddedConfig) -> None:
         self.model, self._config = model, config
@@ -147,15 +147,15 @@ class Pulls:
         Raises:
             DragomanError: the download failed, or was stopped.
         """
-        noted, shown = 0, None
+        noted, sent = 0, None
         while True:
             has_ended = pull.has_ended  # before what is sent is read
             for note in pull.notes[noted:]:
                 noted += 1
                 yield "note", note
-            if (progress := pull.progress) != shown:
-                shown = progress
-                yield "progress", shown
+            if (progress := pull.progress) != sent:
+                sent = progress
+                yield "progress", sent
             if has_ended:
                 break
             await asyncio.sleep(TICK_S)

@@ -22,7 +22,7 @@ from dragoman.gateway.routing.router import backend_name
 
 MAX_MODELS: Final = 200
 MAX_MODES: Final = 50
-_SHOWN: Final = frozenset(
+_OWN_FIELDS: Final = frozenset(
     ("backend", "url", "ready", "active", "waiting", "breaker", "limited_s", "models", "restarts", "warm")
 )
 """Fields of `Backend.health` that have a place of their own."""
@@ -87,7 +87,7 @@ def upstream_view(backend: Backend, config: Config, failures: list[FailureView])
         models=models[:MAX_MODELS],
         model_count=len(models),
         modes=modes[:MAX_MODES],
-        facts=named_values({key: value for key, value in health.items() if key not in _SHOWN}),
+        facts=named_values({key: value for key, value in health.items() if key not in _OWN_FIELDS}),
         failures=failures,
         can_probe=server is not None,
         probes=[],
