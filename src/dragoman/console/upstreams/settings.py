@@ -5,8 +5,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
 from dragoman import config as settings
 from dragoman.config import Config
 from dragoman.config.changes import changes
@@ -74,10 +72,9 @@ def _descriptions(config: Config) -> dict[str, str]:
     """Returns what each setting means, by its key; of tables that users name, by `SECTION.*.KEY`."""
     found = {key: meaning for key, _, _, meaning in settings.setting_docs()}
     for section in NAMED_SECTIONS:
-        for table in getattr(config, section).values():
-            if isinstance(table, msgspec.Struct):
-                for key, _, _, meaning in settings.table_docs(f"{section}.*", type(table)):
-                    found[key] = meaning
+        kinds = {type(table) for table in getattr(config, section).values()}
+        for kind in kinds - {dict}:
+            found |= {key: meaning for key, _, _, meaning in settings.table_docs(f"{section}.*", kind)}
     return found
 
 
