@@ -1,0 +1,146 @@
+"""The exchanges of a running gateway, as they begin, change and end; the connection is made again when it is lost."""
+
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dragoman.cli._console import API, CHANGE, fetch, fetch_state, read_answer
+from dragoman.cli.doctor.gateway_client import GatewayClient, open_gateway
+from dragoman.cli.models.loaded import GatewayAddress
+from dragoman.console.api import CaptureState, ConsoleState, TrafficPage, TrafficRow
+from dragoman.core.errors import BackendUnavailableError, DragomanError
+
+HISTORY: Final = 500
+"""Number of earlier exchanges that are listed."""
+_IDLE_TIMEOUT_S: Final = 30.0
+"""Time without a ping after which the connection is lost."""
+_FIRST_DELAY_S: Final = 0.5
+_MAX_DELAY_S: Final = 5.0
+"""Bounds of the time between two attempts to connect."""
+_POLL_S: Final = 1.0
+"""How often the exchanges of the gateway's other processes are asked for."""
+
+
+class FeedUpdate(NamedTuple):
+    """What has changed."""
+
+    rows: Sequence[TrafficRow] = ()
+    """Rows to insert, or to replace by their id."""
+    state: ConsoleState | None = None
+    """After each connection: the state of the console. Rows that still run are among `rows`, older ones are over."""
+    problem: str = ""
+    """Why there is no connection; "": there is one."""
+
+
+class TrafficFeed:
+    """Follows the exchanges of one gateway."""
+
+    def __init__(self, address: GatewayAddress, history: int = HISTORY) -> None:
+        """Args:
+        address: the gateway.
+        history: number of earlier exchanges that the first update contains.
+        """
+        self.address, self._history = address, history
+
+    async def check(self) -> ConsoleState:
+        """Returns the state of the console.
+
+        Raises:
+            BackendUnavailableError: no gateway responds.
+            ConfigError: it has no console, or needs another key.
+        """
+        try:
+            async with open_gateway(*self.address) as gateway:
+                return await fetch_state(gateway)
+        except BackendUnavailableError as error:
+            raise BackendUnavailableError(f"{error.message}; start one: dragoman serve") from error
+
+    async def updates(self) -> AsyncGenerator[FeedUpdate, None]:
+        """Yields what changes, without an end; a lost connection is an update with a `problem`."""
+        delay_s = _FIRST_DELAY_S
+        while True:
+            try:
+                async with open_gateway(*self.address) as gateway:
+                    async for update in self._connected(gateway):
+                        delay_s = _FIRST_DELAY_S
+                        yield update
+                problem = f"the gateway at {self.address.url} ended the connection"
+            except DragomanError as error:
+                problem = error.message
+            yield FeedUpdate(problem=problem)
+            await asyncio.sleep(delay_s)
+            delay_s = min(2 * delay_s, _MAX_DELAY_S)
+
+    async def _connected(self, gateway: GatewayClient) -> AsyncGenerator[FeedUpdate, None]:
+        state = await fetch_state(gateway)
+        queue: asyncio.Queue[FeedUpdate | DragomanError | None] = asyncio.Queue(maxsize=8)
+        tasks = [asyncio.create_task(self._stream(gateway, state, queue))]
+        if state.workers > 1:
+            tasks.append(asyncio.create_task(self._poll(gateway, queue)))
+        try:
+            while (update := await queue.get()) is not None:
+                if isinstance(update, DragomanError):
+                    raise update
+                yield update
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    async def _stream(
+        self, gateway: GatewayClient, state: ConsoleState, queue: "asyncio.Queue[FeedUpdate | DragomanError | None]"
+    ) -> None:
+        """Reads the stream; earlier exchanges are read after its begin, so that none is missed in between."""
+        is_first = True
+        try:
+            async for event in gateway.events(f"{API}/traffic/stream", _IDLE_TIMEOUT_S):
+                if event.event != "rows":
+                    continue
+                rows = _rows(event.data)
+                if is_first:
+                    page = await fetch(gateway, f"/traffic?limit={self._history}", TrafficPage)
+                    await queue.put(FeedUpdate([*page.rows[::-1], *rows], state))
+                    is_first = False
+                elif rows:
+                    await queue.put(FeedUpdate(rows))
+            await queue.put(None)
+        except DragomanError as error:
+            await queue.put(error)
+
+    async def _poll(self, gateway: GatewayClient, queue: "asyncio.Queue[FeedUpdate | DragomanError | None]") -> None:
+        """Reads ended exchanges of all processes: the stream has those of one."""
+        try:
+            while True:
+                await asyncio.sleep(_POLL_S)
+                page = await fetch(gateway, "/traffic?limit=200", TrafficPage)
+                await queue.put(FeedUpdate(page.rows[::-1]))
+        except DragomanError as error:
+            await queue.put(error)
+
+    async def switch_capture(self, is_on: bool) -> CaptureState:
+        """Begins or ends to capture exchanges in memory.
+
+        Args:
+            is_on: whether they are captured.
+
+        Raises:
+            DragomanError: the gateway does not respond, or refuses.
+        """
+        async with open_gateway(*self.address) as gateway:
+            path = "/capture"
+            answer = await gateway.request("PUT", f"{API}{path}", {"on": is_on}, more=CHANGE)
+            return read_answer(gateway, path, *answer, CaptureState)
+
+
+def _rows(data: bytes) -> list[TrafficRow]:
+    """Returns the rows of an event.
+
+    Raises:
+        BackendUnavailableError: another version of the gateway has other rows.
+    """
+    try:
+        return msgspec.json.decode(data, type=list[TrafficRow])
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
+        raise BackendUnavailableError(f"expected rows of exchanges, got others: {error}") from None
