@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from typing import Final, NamedTuple
 
 import msgspec
@@ -62,8 +63,8 @@ class TrafficFeed:
         delay_s = _FIRST_DELAY_S
         while True:
             try:
-                async with open_gateway(*self.address) as gateway:
-                    async for update in self._connected(gateway):
+                async with open_gateway(*self.address) as gateway, aclosing(self._connected(gateway)) as updates:
+                    async for update in updates:
                         delay_s = _FIRST_DELAY_S
                         yield update
                 problem = f"the gateway at {self.address.url} ended the connection"
@@ -75,13 +76,13 @@ class TrafficFeed:
 
     async def _connected(self, gateway: GatewayClient) -> AsyncGenerator[FeedUpdate, None]:
         state = await fetch_state(gateway)
-        queue: asyncio.Queue[FeedUpdate | DragomanError | None] = asyncio.Queue(maxsize=8)
+        queue: asyncio.Queue[FeedUpdate | Exception | None] = asyncio.Queue(maxsize=8)
         tasks = [asyncio.create_task(self._stream(gateway, state, queue))]
         if state.workers > 1:
             tasks.append(asyncio.create_task(self._poll(gateway, queue)))
         try:
             while (update := await queue.get()) is not None:
-                if isinstance(update, DragomanError):
+                if isinstance(update, Exception):
                     raise update
                 yield update
         finally:
@@ -90,33 +91,33 @@ class TrafficFeed:
             await asyncio.wait(tasks)
 
     async def _stream(
-        self, gateway: GatewayClient, state: ConsoleState, queue: "asyncio.Queue[FeedUpdate | DragomanError | None]"
+        self, gateway: GatewayClient, state: ConsoleState, queue: "asyncio.Queue[FeedUpdate | Exception | None]"
     ) -> None:
         """Reads the stream; earlier exchanges are read after its begin, so that none is missed in between."""
         is_first = True
         try:
-            async for event in gateway.events(f"{API}/traffic/stream", _IDLE_TIMEOUT_S):
-                if event.event != "rows":
-                    continue
-                rows = _rows(event.data)
-                if is_first:
-                    page = await fetch(gateway, f"/traffic?limit={self._history}", TrafficPage)
-                    await queue.put(FeedUpdate([*page.rows[::-1], *rows], state))
+            async with aclosing(gateway.events(f"{API}/traffic/stream", _IDLE_TIMEOUT_S)) as events:
+                async for event in events:
+                    if event.event != "rows":
+                        continue
+                    rows = _rows(event.data)
+                    if is_first:
+                        page = await fetch(gateway, f"/traffic?limit={self._history}", TrafficPage)
+                        rows = [*page.rows[::-1], *rows]
+                    await queue.put(FeedUpdate(rows, state if is_first else None))
                     is_first = False
-                elif rows:
-                    await queue.put(FeedUpdate(rows))
             await queue.put(None)
-        except DragomanError as error:
+        except Exception as error:  # noqa: BLE001 raised by the reader of the queue
             await queue.put(error)
 
-    async def _poll(self, gateway: GatewayClient, queue: "asyncio.Queue[FeedUpdate | DragomanError | None]") -> None:
+    async def _poll(self, gateway: GatewayClient, queue: "asyncio.Queue[FeedUpdate | Exception | None]") -> None:
         """Reads ended exchanges of all processes: the stream has those of one."""
         try:
             while True:
                 await asyncio.sleep(_POLL_S)
                 page = await fetch(gateway, "/traffic?limit=200", TrafficPage)
                 await queue.put(FeedUpdate(page.rows[::-1]))
-        except DragomanError as error:
+        except Exception as error:  # noqa: BLE001 raised by the reader of the queue
             await queue.put(error)
 
     async def switch_capture(self, is_on: bool) -> CaptureState:

@@ -37,6 +37,8 @@ async def print_exchanges(feed: TrafficFeed, query: str, *, only_failed: bool, i
         if update.problem:
             print_status(f"{update.problem}; connecting again")
             continue
+        if update.state is not None:
+            print_status(f"watching the gateway at {feed.address.url}")
         rows.add(update.rows)
         for row in reversed(rows.visible):
             if row.state != "running" and row.id not in printed:
