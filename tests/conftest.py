@@ -5,6 +5,7 @@ Every process of a run imports this module, the one that only distributes the te
 
 import gc
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -45,6 +46,13 @@ def pytest_configure(config: pytest.Config) -> None:
 
         Defaults.workers = config.getoption("--workers")
     config.pluginmanager.register(ran_pairs.Plugin(config.getoption("--ran") and not hasattr(config, "workerinput")))
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leaves out files without a test for gateways of several processes: to import them takes longer than they run."""
+    if config.getoption("--workers") == 1 or collection_path.suffix != ".py":
+        return None
+    return "pytest.mark.serve" not in collection_path.read_text(encoding="utf-8") or None
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

@@ -1,4 +1,5 @@
 import type { ComponentType } from "preact";
+import { SignInForm } from "./sign-in-form.tsx";
 
 export interface PageProps {
   /** The last part of the address, such as the id of an exchange; "" if the page has none. */
@@ -23,7 +24,7 @@ export const ROUTES: Route[] = [
   { name: "models", title: "Models", isListed: true, load: () => import("./pages/models.tsx") },
   { name: "reports", title: "Reports", isListed: true, load: () => import("./pages/reports.tsx") },
   { name: "playground", title: "Playground", isListed: true, load: () => import("./pages/playground.tsx") },
-  { name: "login", title: "Sign in", isListed: false, load: () => import("./sign-in-form.tsx") },
+  { name: "login", title: "Sign in", isListed: false, load: async () => ({ default: SignInForm }) },
   { name: "settings", title: "Settings", isListed: true, load: () => import("./pages/settings.tsx") },
 ];
 

@@ -87,10 +87,10 @@ export type SegmentKind =
   | "name"
   | "arguments"
   | "repair"
+  | "broken"
   | "dropped"
   | "unread"
-  | "json-key"
-  | "json-value"
+  | "json"
   | "role"
   | "plain";
 
@@ -127,7 +127,7 @@ export interface SentCall {
   model: string;
   mode: string;
   format: string;
-  why: "first" | "retry" | "failover" | "reask";
+  why: "first" | "retry" | "failover" | "reask" | "tools" | "continued";
   error: string;
 }
 

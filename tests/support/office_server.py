@@ -1,9 +1,10 @@
 """A server of MCP with 200 tools, by standard input and output: python office_server.py."""
 
 from itertools import product
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-from mcp.server import MCPServer
+if TYPE_CHECKING:
+    from mcp.server import MCPServer
 
 VERBS: Final = ("add", "archive", "delete", "export", "find", "list", "print", "send", "share", "update")
 THINGS: Final = (
@@ -14,13 +15,15 @@ COUNT: Final = len(VERBS) * len(THINGS)
 
 
 def main() -> None:
+    from mcp.server import MCPServer
+
     server = MCPServer("office")
     for verb, thing in product(VERBS, THINGS):
         add(server, verb, thing)
     server.run("stdio")
 
 
-def add(server: MCPServer, verb: str, thing: str) -> None:
+def add(server: "MCPServer", verb: str, thing: str) -> None:
     def run(id: str) -> str:
         return f"{verb} {thing}: {id}"
 

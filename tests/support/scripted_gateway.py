@@ -14,7 +14,7 @@ import httpx2
 from dragoman import dialects
 from dragoman.core.messages import Message, Request, Text, Tool
 from support.fake_upstream import END, HEAD, Server, piece, server, whole
-from support.gateway import Gateway
+from support.gateway import CHAT, Gateway
 from support.http_client import http_client
 
 Piece: TypeAlias = "str | dict[str, Any]"
@@ -121,12 +121,18 @@ class ScriptedGateway:
             headers: More headers.
             more: More members of the body.
         """
-        api = dialects.get(dialect)
-        request = Request(model=model, messages=(Message("user", (Text(text),)),), tools=tuple(tools), max_tokens=200)
-        body = json.loads(api.write_request(request, model).body) | {"stream": True, **more}
+        body = request_body(model, text, dialect, tools) | more
         async with http_client(self.url) as client:
-            response = await client.post(api.path, json=body, headers=dict(headers or {}))
+            response = await client.post(dialects.get(dialect).path, json=body, headers=dict(headers or {}))
         return Asked(response.headers["x-request-id"], response)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, model: str) -> AsyncIterator[Asked]:
+        """Sends a request, and yields its response once that has begun; reads it to its end."""
+        body = request_body(model, "Weather in Paris?", "openai_chat", ())
+        async with http_client(self.url) as client, client.stream("POST", CHAT, json=body) as response:
+            yield Asked(response.headers["x-request-id"], response)
+            await response.aread()
 
     async def api(self, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
         """Sends one request to the console's own API, as its page does."""
@@ -138,6 +144,13 @@ class ScriptedGateway:
         """Switches captures in memory on or off."""
         response = await self.api("PUT", "/capture", {"on": is_on})
         assert response.status_code == 200, response.text
+
+
+def request_body(model: str, text: str, dialect: str, tools: Sequence[Tool]) -> dict[str, Any]:
+    """The body of a streamed request with one message."""
+    request = Request(model=model, messages=(Message("user", (Text(text),)),), tools=tuple(tools), max_tokens=200)
+    body: dict[str, Any] = json.loads(dialects.get(dialect).write_request(request, model).body)
+    return body | {"stream": True}
 
 
 @contextlib.asynccontextmanager

@@ -29,6 +29,7 @@ export function FilterBar({ rows, filter }: Props) {
         ref={search}
         type="search"
         class="filter-search"
+        data-testid="filter"
         placeholder="Search: tool, model, error, id …  ( / )"
         aria-label="Search exchanges"
         value={filter.search}

@@ -29,6 +29,7 @@ export default function TrafficPage() {
         <FilterBar rows={rows.value} filter={filter.value} />
         <button
           type="button"
+          data-testid="pause"
           aria-pressed={paused.value !== undefined}
           onClick={() => {
             paused.value = paused.value ? undefined : feed.rows.value;

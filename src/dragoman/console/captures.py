@@ -1,11 +1,13 @@
 """Captured exchanges by their request id: those that run, those in memory, and those on disk."""
 
 import asyncio
+from collections.abc import Callable
 
 from dragoman.console.api import CaptureState
 from dragoman.server.app import App
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.memory import MemoryCaptures
+from dragoman.server.capture.store import CaptureStore
 from dragoman.server.observe.live_feed import LiveFeed
 
 
@@ -59,15 +61,36 @@ class ConsoleCaptures:
         Raises:
             ConfigError: the capture is damaged.
         """
-        return await asyncio.to_thread(self._load, id)
-
-    def _load(self, id: str) -> LoadedCapture | None:
-        captures = self._app.snapshot.captures
+        captures, running = self._app.snapshot.captures, self._feed.running.get(id)
         if captures is None:
             return None
-        running = self._feed.running.get(id)
         if running is not None and running.capture is not None:
-            return LoadedCapture(id, captures.files_so_far(running.capture, running.record))
-        name = next((name for name in captures.names() if name.endswith(f"-{id}")), None)
+            files = await asyncio.to_thread(captures.files_so_far, running.capture, running.record.facts())
+            return LoadedCapture(id, files)
+        return await asyncio.to_thread(self._load, captures, id)
+
+    def earlier(self, id: str) -> tuple[list[str], Callable[[str, str], bytes | None]]:
+        """Returns the request ids of the captures before this one, the newest first, and what reads a file of one.
+
+        Args:
+            id: the request id; that of an exchange that still runs is after all of them.
+        """
+        captures = self._app.snapshot.captures
+        names = {} if captures is None else {name.partition("-")[2]: name for name in reversed(captures.names())}
+        ids = list(names)
+
+        def read(other: str, file: str) -> bytes | None:
+            return None if captures is None else captures.read_file(names[other], file)
+
+        return (ids[ids.index(id) + 1 :] if id in names else ids), read
+
+    def _load(self, captures: CaptureStore, id: str) -> LoadedCapture | None:
+        if (name := _name_of(captures, id)) is None:
+            captures.wait_idle()  # the exchange may have ended just now
+            name = _name_of(captures, id)
         files = None if name is None else captures.read(name)
         return None if name is None or files is None else LoadedCapture(name, files)
+
+
+def _name_of(captures: CaptureStore, id: str) -> str | None:
+    return next((name for name in captures.names() if name.endswith(f"-{id}")), None)

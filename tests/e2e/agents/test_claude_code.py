@@ -31,7 +31,7 @@ def asked() -> list[dict[str, Any]]:
     return [json.loads(line) for line in lines]
 
 
-async def answer(request: dict[str, Any]) -> anthropic.types.Message:
+async def answer(request: dict[str, Any]) -> "anthropic.types.Message":
     """The gateway's response, assembled by the vendor's SDK."""
     app = App(Gateway([claude_code.recorded_backend(FOLDER)]), ServerConfig())
     http = httpx2.AsyncClient(transport=httpx2.ASGITransport(app), base_url="http://127.0.0.1")

@@ -9,10 +9,6 @@ from typing import Any, Final, TypeAlias
 import anthropic
 import openai
 import pytest
-from langchain.agents import create_agent
-from langchain_anthropic import ChatAnthropic
-from langchain_core.tools import StructuredTool, ToolException
-from langchain_openai import ChatOpenAI
 from pydantic import SecretStr
 
 from support.claude_gateway import PREFIX, Says, Turns, behind_claude, offered, text
@@ -136,13 +132,14 @@ async def messages(url: str, stream: bool) -> str:
             said += [{"role": "assistant", "content": message.content}, {"role": "user", "content": results}]
 
 
-# LangChain
+# LangChain, whose packages take a second to import: each process of the tests collects this file
 
 LANGCHAIN_IMAGE: Final = {"type": "image", "base64": PICTURE, "mime_type": "image/png"}
 
 
 def langchain_tools(pictures: bool) -> list[Any]:
     """Tools that run in this process; `check-door` fails."""
+    from langchain_core.tools import StructuredTool, ToolException
 
     def made(name: str) -> StructuredTool:
         async def tool(**arguments: Any) -> Any:
@@ -159,6 +156,8 @@ def langchain_tools(pictures: bool) -> list[Any]:
 
 async def langchain(model: Any, pictures: bool = True) -> str:
     """Runs a LangChain agent, and returns its last text."""
+    from langchain.agents import create_agent
+
     agent = create_agent(model, langchain_tools(pictures), system_prompt=SYSTEM)
     asked: Any = {"messages": [{"role": "user", "content": [text(QUESTION), LANGCHAIN_IMAGE]}]}
     done = await agent.ainvoke(asked)
@@ -166,16 +165,22 @@ async def langchain(model: Any, pictures: bool = True) -> str:
 
 
 async def langchain_chat(url: str, stream: bool) -> str:
+    from langchain_openai import ChatOpenAI
+
     model = ChatOpenAI(model="m", base_url=f"{url}/v1", api_key=KEY, max_retries=0, streaming=stream)
     return await langchain(model, pictures=False)
 
 
 async def langchain_responses(url: str, stream: bool) -> str:
+    from langchain_openai import ChatOpenAI
+
     settings: Any = {"streaming": stream, "use_responses_api": True}
     return await langchain(ChatOpenAI(model="m", base_url=f"{url}/v1", api_key=KEY, max_retries=0, **settings))
 
 
 async def langchain_messages(url: str, stream: bool) -> str:
+    from langchain_anthropic import ChatAnthropic
+
     return await langchain(ChatAnthropic(model="m", base_url=url, api_key=KEY, max_retries=0, streaming=stream))
 
 

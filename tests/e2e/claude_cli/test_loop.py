@@ -36,7 +36,7 @@ TOOL: Final[dict[str, Any]] = {
 
 
 @asynccontextmanager
-async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator[openai.AsyncOpenAI]:
+async def chain(far: Gateway, home: Path, **body: object) -> AsyncIterator["openai.AsyncOpenAI"]:
     """A client of a gateway with the Claude CLI, whose API is a gateway with the embedded model and gets `body`."""
     more = {"CLAUDE_CODE_EXTRA_BODY": json.dumps({"temperature": 0, **body})}
     shut = {"HTTPS_PROXY": NOWHERE, "HTTP_PROXY": NOWHERE, "NO_PROXY": "127.0.0.1"}

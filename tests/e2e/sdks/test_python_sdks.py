@@ -1,5 +1,7 @@
 """The vendors' Python SDKs over HTTP: every request function and scenario, up to the response to a tool result."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from typing import Any, TypeAlias

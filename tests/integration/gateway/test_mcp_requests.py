@@ -8,9 +8,9 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
 
+import anthropic
 import httpx2
 import pytest
-from anthropic.types.beta import BetaMessage, BetaRawMessageStreamEvent
 from pydantic import TypeAdapter
 
 from dragoman.core import messages as v
@@ -317,11 +317,11 @@ async def send_messages(http: httpx2.AsyncClient, stream: bool, **fields: Any) -
     answer = await http.post("/v1/messages", json=body("anthropic_messages", stream, **fields))
     assert answer.status_code == 200, answer.text
     if not stream:
-        checked(TypeAdapter(BetaMessage), answer.text, EXTRA)
+        checked(TypeAdapter(anthropic.types.beta.BetaMessage), answer.text, EXTRA)
         return list(answer.json()["content"])
     events = [data for _, data in frames(answer.text)]
     for data in events:
-        checked(TypeAdapter(BetaRawMessageStreamEvent), data, EXTRA)
+        checked(TypeAdapter(anthropic.types.beta.BetaRawMessageStreamEvent), data, EXTRA)
     return blocks([json.loads(data) for data in events])
 
 

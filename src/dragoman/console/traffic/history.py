@@ -26,7 +26,7 @@ def records_connection(config: Config) -> "Iterator[Connection | None]":
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from dragoman.records.database import describe, locate, open_for_reading
+    from dragoman.records.database import EmptyDatabaseError, describe, locate, open_for_reading
 
     if not config.records.enabled:
         yield None
@@ -35,7 +35,11 @@ def records_connection(config: Config) -> "Iterator[Connection | None]":
     if location.path is not None and not location.path.exists():
         yield None
         return
-    engine = open_for_reading(location)
+    try:
+        engine = open_for_reading(location)
+    except EmptyDatabaseError:  # the gateway creates the tables at its first record
+        yield None
+        return
     try:
         with engine.connect() as connection, connection.begin():
             yield connection
