@@ -18,7 +18,7 @@ from dragoman.cli.report.tables import format_ms
 from dragoman.cli.watch.feed import TrafficFeed
 from dragoman.cli.watch.traffic_list import TrafficList
 from dragoman.console.api import TrafficRow
-from dragoman.console.exchange.views import Block, ExchangeView, Note, Segment
+from dragoman.console.exchange.views import ExchangeNote, ExchangeView, LaneBlock, Segment
 from dragoman.core.errors import DragomanError
 
 _TICK_S: Final = 1.0
@@ -185,7 +185,7 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and value is not True else one_line(str(value))
 
 
-def _append_note(text: Text, note: Note, mark: str) -> None:
+def _append_note(text: Text, note: ExchangeNote, mark: str) -> None:
     text.append(printable(f"{mark}{note.message}"))
     if note.remedy:
         text.append(printable(f" {note.remedy}"), _DIM)
@@ -215,7 +215,7 @@ def _append_lane(text: Text, view: ExchangeView, name: str) -> None:
             text.append(" ")
 
 
-def _append_block(text: Text, block: Block, left: int, kinds: dict[str, None]) -> int:
+def _append_block(text: Text, block: LaneBlock, left: int, kinds: dict[str, None]) -> int:
     """Appends a block.
 
     Args:
