@@ -204,7 +204,7 @@ async def test_a_real_exchange_is_listed_with_its_details() -> None:
 
             await until(pilot, lambda: "Let me look." in text())
             assert "key boss" in text()
-            assert "get_weather: unchecked" in text()
+            assert "(a tool that was not offered): unchecked" in text()
         with pytest.raises(ConfigError, match="needs an API key with admin = true: set DRAGOMAN_API_KEY"):
             await TrafficFeed(GatewayAddress(console.url, "another-secret")).check()
 
@@ -281,7 +281,7 @@ def test_screen_of_a_terminal(url: str, tmp_path: Path) -> None:
     with Terminal(command("watch", "--gateway", url), environ, tmp_path, 80, 24) as terminal:
         terminal.wait_for("capture off")
         post(url)
-        terminal.wait_for("m→scripted")
+        terminal.wait_for("m → scripted")
         post(url, "fail")
         screen = terminal.wait_for("✗ UpstreamError")
         assert "TIME" in screen.splitlines()[1]

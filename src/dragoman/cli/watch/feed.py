@@ -20,8 +20,6 @@ _IDLE_TIMEOUT_S: Final = 30.0
 _FIRST_DELAY_S: Final = 0.5
 _MAX_DELAY_S: Final = 5.0
 """Bounds of the time between two attempts to connect."""
-_POLL_S: Final = 1.0
-"""How often the exchanges of the gateway's other processes are asked for."""
 
 
 class FeedUpdate(NamedTuple):
@@ -75,50 +73,18 @@ class TrafficFeed:
             delay_s = min(2 * delay_s, _MAX_DELAY_S)
 
     async def _connected(self, gateway: GatewayClient) -> AsyncGenerator[FeedUpdate, None]:
-        state = await fetch_state(gateway)
-        queue: asyncio.Queue[FeedUpdate | Exception | None] = asyncio.Queue(maxsize=8)
-        tasks = [asyncio.create_task(self._stream(gateway, state, queue))]
-        if state.workers > 1:
-            tasks.append(asyncio.create_task(self._poll(gateway, queue)))
-        try:
-            while (update := await queue.get()) is not None:
-                if isinstance(update, Exception):
-                    raise update
-                yield update
-        finally:
-            for task in tasks:
-                task.cancel()
-            await asyncio.wait(tasks)
-
-    async def _stream(
-        self, gateway: GatewayClient, state: ConsoleState, queue: "asyncio.Queue[FeedUpdate | Exception | None]"
-    ) -> None:
-        """Reads the stream; earlier exchanges are read after its begin, so that none is missed in between."""
-        is_first = True
-        try:
-            async with aclosing(gateway.events(f"{API}/traffic/stream", _IDLE_TIMEOUT_S)) as events:
-                async for event in events:
-                    if event.event != "rows":
-                        continue
-                    rows = _rows(event.data)
-                    if is_first:
-                        page = await fetch(gateway, f"/traffic?limit={self._history}", TrafficPage)
-                        rows = [*page.rows[::-1], *rows]
-                    await queue.put(FeedUpdate(rows, state if is_first else None))
-                    is_first = False
-            await queue.put(None)
-        except Exception as error:  # noqa: BLE001 raised by the reader of the queue
-            await queue.put(error)
-
-    async def _poll(self, gateway: GatewayClient, queue: "asyncio.Queue[FeedUpdate | Exception | None]") -> None:
-        """Reads ended exchanges of all processes: the stream has those of one."""
-        try:
-            while True:
-                await asyncio.sleep(_POLL_S)
-                page = await fetch(gateway, "/traffic?limit=200", TrafficPage)
-                await queue.put(FeedUpdate(page.rows[::-1]))
-        except Exception as error:  # noqa: BLE001 raised by the reader of the queue
-            await queue.put(error)
+        """Yields what the stream has; earlier exchanges are read after its begin, so that none is missed in between."""
+        state: ConsoleState | None = await fetch_state(gateway)
+        async with aclosing(gateway.events(f"{API}/traffic/stream", _IDLE_TIMEOUT_S)) as events:
+            async for event in events:
+                if event.event != "rows":
+                    continue
+                rows = _rows(event.data)
+                if state is not None:
+                    page = await fetch(gateway, f"/traffic?limit={self._history}", TrafficPage)
+                    rows = [*page.rows[::-1], *rows]
+                yield FeedUpdate(rows, state)
+                state = None
 
     async def switch_capture(self, is_on: bool) -> CaptureState:
         """Begins or ends to capture exchanges in memory.

@@ -137,7 +137,7 @@ class ListScreen(Screen[None]):
         rows = self.rows
         parts = [self.problem or self.feed.address.url.removeprefix("http://")]
         count = f"{len(rows.visible):,} of {len(rows):,}" if rows.is_filtered else f"{len(rows):,}"
-        parts.append(f"{count} exchanges")
+        parts.append(f"{count} exchange{'' if len(rows) == 1 else 's'}")
         if rows.running_count:
             parts.append(f"{rows.running_count} running")
         if self.state is not None:
