@@ -283,7 +283,7 @@ def test_screen_of_a_terminal(url: str, tmp_path: Path) -> None:
         post(url)
         terminal.wait_for("m → scripted")
         post(url, "fail")
-        screen = terminal.wait_for("✗ UpstreamError")
+        screen = terminal.wait_for("✗ Upstream")
         assert "TIME" in screen.splitlines()[1]
         assert "q Quit" in screen.splitlines()[-1]
         terminal.type("f")

@@ -18,7 +18,7 @@ from dragoman.cli.report.tables import format_ms
 from dragoman.cli.watch.feed import TrafficFeed
 from dragoman.cli.watch.traffic_list import TrafficList
 from dragoman.console.api import TrafficRow
-from dragoman.console.exchange.views import ExchangeNote, ExchangeView, LaneBlock, Segment
+from dragoman.console.exchange.views import ExchangeNote, ExchangeView, LaneBlock
 from dragoman.core.errors import DragomanError
 
 _TICK_S: Final = 1.0
@@ -40,6 +40,7 @@ _STYLES: Final[Mapping[str, Style]] = {
     "role": Style(bold=True),
 }
 """Style of each kind of segment: it differs without colours too."""
+_SUPERSCRIPT: Final = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 _FACTS: Final[Mapping[str, str]] = {
     "client": "key agent role session dialect stream",
     "model": "model upstream upstream_model tool_mode format",
@@ -141,7 +142,7 @@ def details_text(row: TrafficRow, view: ExchangeView | None, problem: str, lane:
         text.append(f"{line}\n")
     if view is not None:
         for note in view.notes:
-            _append_note(text, note, "• ")
+            _append_note(text, note)
         if view.cache_note:
             text.append(f"• {printable(view.cache_note)}\n")
         for call in view.sent_calls:
@@ -185,13 +186,11 @@ def _value(value: object) -> str:
     return f"{value:,}" if isinstance(value, int) and value is not True else one_line(str(value))
 
 
-def _append_note(text: Text, note: ExchangeNote, mark: str) -> None:
-    text.append(printable(f"{mark}{note.message}"))
-    if note.remedy:
-        text.append(printable(f" {note.remedy}"), _DIM)
-    if note.setting:
-        text.append(printable(f" [{note.setting}]"), _DIM)
-    text.append("\n")
+def _append_note(text: Text, note: ExchangeNote) -> None:
+    text.append(printable(f"• {note.message}\n"))
+    advice = " ".join(filter(None, (note.remedy, f"[{note.setting}]" if note.setting else "")))
+    if advice:
+        text.append(printable(f"  {advice}\n"), _DIM)
 
 
 def _append_lane(text: Text, view: ExchangeView, name: str) -> None:
@@ -229,6 +228,7 @@ def _append_block(text: Text, block: LaneBlock, left: int, kinds: dict[str, None
     """
     change = f" ({block.change})" if block.change not in ("", "same") else ""
     text.append(printable(f"\n─ {block.title}{change}\n"), _DIM)
+    notes: dict[str, int] = {}
     for segment in block.segments:
         part = segment.text[: max(0, left)]
         left -= len(segment.text)
@@ -236,10 +236,9 @@ def _append_block(text: Text, block: LaneBlock, left: int, kinds: dict[str, None
         if style is not None:
             kinds[segment.kind] = None
         text.append(printable(part), style or "")
-        _append_segment_notes(text, segment)
+        for note in segment.notes:
+            number = notes.setdefault(note.rule or note.message, len(notes) + 1)
+            text.append(str(number).translate(_SUPERSCRIPT), _DIM)
+    for rule, number in notes.items():
+        text.append(printable(f"\n  {str(number).translate(_SUPERSCRIPT)} {rule}"), _DIM)
     return left
-
-
-def _append_segment_notes(text: Text, segment: Segment) -> None:
-    for note in segment.notes:
-        text.append(printable(f" ⟨{note.rule or note.message}⟩ "), _DIM)

@@ -116,6 +116,10 @@ class ListScreen(Screen[None]):
     def _tick(self) -> None:
         if self.rows.running_count:
             self.table.refresh()
+        self._draw_head()
+
+    def _draw_head(self) -> None:
+        self.query_one("#head", Static).update(self._head())
 
     def on_resize(self) -> None:
         """Draws the titles for another width."""
@@ -127,7 +131,7 @@ class ListScreen(Screen[None]):
         layout = table.layout_columns
         titles = line_text([column.title for column in layout], layout, self.size.width)
         self.query_one("#titles", Static).update(titles)
-        self.query_one("#head", Static).update(self._head())
+        self._draw_head()
         empty = self.query_one("#empty", Static)
         empty.update(self._empty_text())
         empty.set_class(not self.rows.visible, "open")
@@ -138,6 +142,8 @@ class ListScreen(Screen[None]):
         parts = [self.problem or self.feed.address.url.removeprefix("http://")]
         count = f"{len(rows.visible):,} of {len(rows):,}" if rows.is_filtered else f"{len(rows):,}"
         parts.append(f"{count} exchange{'' if len(rows) == 1 else 's'}")
+        if above := self.table.scroll_offset.y:
+            parts.append(f"↑ {above} newer")
         if rows.running_count:
             parts.append(f"{rows.running_count} running")
         if self.state is not None:
@@ -160,6 +166,10 @@ class ListScreen(Screen[None]):
     def on_traffic_table_opened(self, event: TrafficTable.Opened) -> None:
         """Shows the details of an exchange."""
         self.app.push_screen(DetailsScreen(self.feed, self.rows, event.row))
+
+    def on_traffic_table_moved(self) -> None:
+        """Draws how many newer exchanges are above."""
+        self.call_after_refresh(self._draw_head)
 
     def action_search(self) -> None:
         """Opens the line for the words to search for."""
@@ -206,6 +216,7 @@ class ListScreen(Screen[None]):
     async def action_capture(self) -> None:
         """Begins or ends to capture exchanges in the memory of the gateway."""
         if self.state is None:
+            self.notify("There is no connection to the gateway yet.")
             return
         if self.state.capture.mode == "disk":
             self.notify("The gateway captures to disk (setting capture.dir).")

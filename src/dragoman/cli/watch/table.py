@@ -43,6 +43,9 @@ class TrafficTable(ScrollView, can_focus=True):
             super().__init__()
             self.row = row
 
+    class Moved(Message):
+        """The user has moved the cursor."""
+
     def __init__(self, rows: TrafficList) -> None:
         """Args:
         rows: the exchanges.
@@ -136,6 +139,7 @@ class TrafficTable(ScrollView, can_focus=True):
             self.scroll_to(y=self._cursor, animate=False)
         elif self._cursor >= top + height:
             self.scroll_to(y=self._cursor - height + 1, animate=False)
+        self.post_message(self.Moved())
         self.refresh()
 
 
