@@ -8,7 +8,7 @@ from typing import Final
 import msgspec
 
 from dragoman.backends.http.client.errors import HttpError
-from dragoman.backends.http.client.http_client import HttpClient
+from dragoman.backends.http.client.http_client import HttpClient, Response
 from dragoman.config.server import ServerConfig
 from dragoman.core.errors import BackendUnavailableError, ConfigError, UpstreamError
 from dragoman.wire.sse import Decoder, ServerSentEvent
@@ -90,21 +90,28 @@ class GatewayClient:
         """
         try:
             response = await self._client.send("GET", path, None, self._authorization(), timeout_s=_TIMEOUT_S)
-            try:
-                if response.status != _OK:
-                    raise BackendUnavailableError(f"the gateway at {self.url} refused {path}: status {response.status}")
-                response.set_read_timeout(idle_timeout_s)
-                decoder = Decoder()
-                while piece := await response.read():
-                    for event in decoder.feed(piece):
-                        yield event
-            finally:
-                response.close()
+        except HttpError as error:
+            raise BackendUnavailableError(f"the gateway at {self.url} does not respond") from error
+        try:
+            if response.status != _OK:
+                raise BackendUnavailableError(f"the gateway at {self.url} refused {path}: status {response.status}")
+            response.set_read_timeout(idle_timeout_s)
+            async for event in _events(response):
+                yield event
         except (HttpError, UpstreamError) as error:
             raise BackendUnavailableError(f"the connection to the gateway at {self.url} was lost") from error
+        finally:
+            response.close()
 
     def _authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self._api_key}"} if self._api_key else {}
+
+
+async def _events(response: Response) -> AsyncGenerator[ServerSentEvent, None]:
+    decoder = Decoder()
+    while piece := await response.read():
+        for event in decoder.feed(piece):
+            yield event
 
 
 @asynccontextmanager

@@ -2,7 +2,7 @@
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
@@ -26,9 +26,7 @@ async def print_exchanges(feed: TrafficFeed, query: str, *, only_failed: bool, i
         only_failed: whether only failed ones are printed.
         is_json: whether each line is a JSON object.
     """
-    rows = TrafficList(_REMEMBERED)
-    rows.query, rows.only_failed = query, only_failed
-    printed: dict[str, None] = {}
+    rows = EndedRows(query, only_failed=only_failed)
     write: Callable[[TrafficRow], str] = _json_line if is_json else _line
     if not is_json:
         print(head_line(), flush=True)
@@ -39,15 +37,37 @@ async def print_exchanges(feed: TrafficFeed, query: str, *, only_failed: bool, i
             continue
         if update.state is not None:
             print_status(f"watching the gateway at {feed.address.url}")
-        rows.add(update.rows)
-        for row in reversed(rows.visible):
-            if row.state != "running" and row.id not in printed:
-                printed[row.id] = None
-                if not is_first:
-                    print(write(row), flush=True)
-        while len(printed) > 2 * _REMEMBERED:
-            del printed[next(iter(printed))]
+        ended = rows.take(update.rows)
+        for row in () if is_first else ended:
+            print(write(row), flush=True)
         is_first = False
+
+
+class EndedRows:
+    """Selects the rows of exchanges that have ended, each one once."""
+
+    def __init__(self, query: str, *, only_failed: bool) -> None:
+        """Args:
+        query: words that all must occur in an exchange.
+        only_failed: whether only failed ones are selected.
+        """
+        self._rows = TrafficList(_REMEMBERED)
+        self._rows.query, self._rows.only_failed = query, only_failed
+        self._taken: dict[str, None] = {}
+        """Ids of the rows that were returned."""
+
+    def take(self, rows: Iterable[TrafficRow]) -> list[TrafficRow]:
+        """Returns those that have ended since the last call, the oldest first.
+
+        Args:
+            rows: the rows that have changed.
+        """
+        self._rows.add(rows)
+        ended = [row for row in self._rows.visible if row.state != "running" and row.id not in self._taken]
+        self._taken |= dict.fromkeys(row.id for row in ended)
+        for id in list(self._taken)[: -2 * _REMEMBERED]:
+            del self._taken[id]
+        return ended[::-1]
 
 
 def _line(row: TrafficRow) -> str:
