@@ -9,14 +9,14 @@ from dragoman.cli.report.tables import format_ms, format_tokens
 from dragoman.console.api import TrafficRow
 from dragoman.records.reports.totals import FAILED_OUTCOMES
 
-LEGEND: Final = "✓ valid  ~ repaired  ↻ re-asked  ← recovered from text  ? not checked  ✗ failed"
+LEGEND: Final = "✓ valid  ~ repaired  ↻ re-requested  ← recovered from text  ? not checked  ✗ failed"
 _ARROW: Final = "→"
 _WIDE: Final = 110
 """Columns of a terminal above which cells are written in words."""
 _CALLS: Final = (
     ("valid", "✓", "✓"),
     ("repaired", "~", "repaired"),
-    ("reasked", "↻", "re-asked"),
+    ("reasked", "↻", "re-requested"),
     ("recovered", "←", "recovered"),
     ("unchecked", "?", "unchecked"),
 )
@@ -78,19 +78,19 @@ def model_cell(row: TrafficRow, width: int) -> str:
         row: the exchange.
         width: the columns.
     """
-    asked, own, upstream = one_line(row.model), one_line(row.upstream_model), one_line(row.upstream)
+    requested, own, upstream = one_line(row.model), one_line(row.upstream_model), one_line(row.upstream)
     mode = f" ({row.tool_mode})" if row.tool_mode else ""
-    target = upstream if own in ("", asked) else f"{upstream}:{own}"
+    target = upstream if own in ("", requested) else f"{upstream}:{own}"
     texts = [
-        f"{asked or '-'}{f' {_ARROW} {target}' if target else ''}{mode}",
-        f"{asked or '-'}{f'{_ARROW}{upstream}' if upstream else ''}{mode}",
-        f"{own or asked or '-'}{f'{_ARROW}{upstream}' if upstream else ''}",
+        f"{requested or '-'}{f' {_ARROW} {target}' if target else ''}{mode}",
+        f"{requested or '-'}{f'{_ARROW}{upstream}' if upstream else ''}{mode}",
+        f"{own or requested or '-'}{f'{_ARROW}{upstream}' if upstream else ''}",
     ]
     fitting = next((text for text in texts if len(text) <= width), "")
     if fitting:
         return fitting
     end = f"{_ARROW}{upstream}"[: width // 2]
-    name = own or asked or "-"
+    name = own or requested or "-"
     return f"{name[: max(1, width - len(end) - 1)]}…{end}" if len(name) + len(end) > width else f"{name}{end}"
 
 
@@ -115,15 +115,15 @@ def calls_cell(row: TrafficRow, width: int) -> str:
     for call in row.calls:
         outcome = "failed" if call.outcome in FAILED_OUTCOMES else call.outcome
         counts[outcome] = counts.get(outcome, 0) + call.count
-    words = [f"{word} {counts[outcome]}" for outcome, _, word in _CALLS if outcome in counts]
+    in_full = [f"{word} {counts[outcome]}" for outcome, _, word in _CALLS if outcome in counts]
     marks = [f"{mark}{counts[outcome]}" for outcome, mark, _ in _CALLS if outcome in counts]
     failed = counts.get("failed", 0)
     if failed:
-        words.append(f"✗ {failed}")
+        in_full.append(f"✗ {failed}")
         marks.append(f"✗{failed}")
     if row.state == "failed":
         name = one_line(row.error.partition(":")[0]) or f"status {row.status}"
-        words.append(f"✗ {name}")
+        in_full.append(f"✗ {name}")
         marks.append(f"✗ {name}")
-    in_words = ", ".join(words)
+    in_words = ", ".join(in_full)
     return in_words if len(in_words) <= width else " ".join(marks)

@@ -53,7 +53,7 @@ class EndedRows:
         """
         self._rows = TrafficList(_REMEMBERED)
         self._rows.query, self._rows.only_failed = query, only_failed
-        self._taken: dict[str, None] = {}
+        self._ended_ids: dict[str, None] = {}
         """Ids of the rows that were returned."""
 
     def take(self, rows: Iterable[TrafficRow]) -> list[TrafficRow]:
@@ -63,10 +63,10 @@ class EndedRows:
             rows: the rows that have changed.
         """
         self._rows.add(rows)
-        ended = [row for row in self._rows.visible if row.state != "running" and row.id not in self._taken]
-        self._taken |= dict.fromkeys(row.id for row in ended)
-        for id in list(self._taken)[: -2 * _REMEMBERED]:
-            del self._taken[id]
+        ended = [row for row in self._rows.visible if row.state != "running" and row.id not in self._ended_ids]
+        self._ended_ids |= dict.fromkeys(row.id for row in ended)
+        for id in list(self._ended_ids)[: -2 * _REMEMBERED]:
+            del self._ended_ids[id]
         return ended[::-1]
 
 

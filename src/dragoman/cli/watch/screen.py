@@ -101,7 +101,7 @@ class ListScreen(Screen[None]):
 
     @property
     def table(self) -> TrafficTable:
-        """The list."""
+        """The widget with the rows."""
         return self.query_one(TrafficTable)
 
     async def _follow(self) -> None:

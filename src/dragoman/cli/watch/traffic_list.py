@@ -75,10 +75,10 @@ class TrafficList:
     def end_others(self, rows: Iterable[TrafficRow]) -> None:
         """Removes running exchanges that are not among these: they ended while there was no connection."""
         ids = {row.id for row in rows}
-        gone = {row.id for row in self._rows.values() if row.state == "running" and row.id not in ids}
-        if gone:
-            self._order = [pair for pair in self._order if pair[1] not in gone]
-            for id in gone:
+        removed = {row.id for row in self._rows.values() if row.state == "running" and row.id not in ids}
+        if removed:
+            self._order = [pair for pair in self._order if pair[1] not in removed]
+            for id in removed:
                 del self._rows[id]
                 self._texts.pop(id, None)
 
@@ -95,12 +95,12 @@ class TrafficList:
         """
         if self.is_paused and not in_pause:
             return
-        words = self.query.lower().split()
+        keywords = self.query.lower().split()
         rows = [self._rows[id] for _, id in self._order]
         if self.only_failed:
             rows = [row for row in rows if is_failed(row)]
-        if words:
-            rows = [row for row in rows if all(word in self._text(row) for word in words)]
+        if keywords:
+            rows = [row for row in rows if all(word in self._text(row) for word in keywords)]
         if self.failed_first:
             rows.sort(key=lambda row: not is_failed(row))
         self._visible = rows
