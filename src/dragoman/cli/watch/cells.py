@@ -9,14 +9,14 @@ from dragoman.cli.report.tables import format_ms, format_tokens
 from dragoman.console.api import TrafficRow
 from dragoman.records.reports.totals import FAILED_OUTCOMES
 
-LEGEND: Final = "✓ valid  ~ repaired  ↻ re-requested  ← recovered from text  ? not checked  ✗ failed"
+LEGEND: Final = "✓ valid  ~ repaired  ↻ re-asked  ← recovered from text  ? not checked  ✗ failed"
 _ARROW: Final = "→"
 _WIDE: Final = 110
 """Columns of a terminal above which cells are written in words."""
 _CALLS: Final = (
     ("valid", "✓", "✓"),
     ("repaired", "~", "repaired"),
-    ("reasked", "↻", "re-requested"),
+    ("reasked", "↻", "re-asked"),
     ("recovered", "←", "recovered"),
     ("unchecked", "?", "unchecked"),
 )
