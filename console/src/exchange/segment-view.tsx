@@ -47,6 +47,7 @@ export function SegmentView({ segment, limit, link, place, isChoosable, isChosen
         role="button"
         tabIndex={-1}
         aria-pressed={isChosen}
+        aria-label={shown.trim() ? undefined : "white space"}
         aria-description={SEGMENT_KINDS[kind]?.label}
         data-link={link}
         data-place={place}
