@@ -45,7 +45,7 @@ from dragoman.server.client_watch import Asgi, Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
 from dragoman.server.keys.admission import identify, observe_sent
-from dragoman.server.keys.key import NO_RIGHTS, ApiKey
+from dragoman.server.keys.key import NO_RIGHTS, REQUEST_KEY, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
@@ -209,7 +209,8 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= snapshot.check_origin(headers)
-            key = identify(record, _authenticate(snapshot.keys, method, path, headers), posted, self._limits)
+            own_key = scope.get(REQUEST_KEY) or _authenticate(snapshot.keys, method, path, headers)
+            key = identify(record, own_key, posted, self._limits)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":
