@@ -95,7 +95,7 @@ export function Lanes({ columns, chosen, isLive = false }: Props) {
               active.value = column.key;
             }}
           >
-            {column.title}
+            {column.name}
           </button>
         ))}
       </fieldset>
