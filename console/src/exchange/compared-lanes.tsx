@@ -36,7 +36,7 @@ export function ComparedLanes({ views }: Props) {
         </fieldset>
         <Legend columns={columns} />
       </div>
-      <Lanes columns={columns} chosen={chosen} isLive={views.some(({ view }) => view.is_running)} />
+      <Lanes columns={columns} chosen={chosen} />
       <DetailPanel columns={columns} chosen={chosen} notes={distinctNotes(views.flatMap(({ view }) => view.notes))} />
     </>
   );

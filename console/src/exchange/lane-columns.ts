@@ -4,10 +4,10 @@ import type { Block, ExchangeView, Lane, LaneName, Note, Segment } from "../type
 export interface LaneColumn {
   key: string;
   title: string;
-  /** The title where there is little space. */
-  name: string;
   summary: string;
   lane: Lane;
+  /** Whether more is appended. */
+  isLive: boolean;
   /** A remark about the whole column. */
   remark?: string;
 }
@@ -23,10 +23,10 @@ export const LANE_NAMES: Record<LaneName, string> = {
 export function exchangeColumns(view: ExchangeView): LaneColumn[] {
   return view.lanes.map((lane) => ({
     key: lane.name,
-    title: lane.title,
-    name: LANE_NAMES[lane.name],
+    title: LANE_NAMES[lane.name],
     summary: lane.summary,
     lane,
+    isLive: view.is_running,
     ...(lane.name === "client" && view.cache_note ? { remark: `Prompt cache: ${view.cache_note}` } : {}),
   }));
 }
@@ -35,7 +35,7 @@ export function exchangeColumns(view: ExchangeView): LaneColumn[] {
 export function comparedColumns(name: LaneName, views: { title: string; view: ExchangeView }[]): LaneColumn[] {
   return views.flatMap(({ title, view }, index) => {
     const lane = view.lanes.find((candidate) => candidate.name === name);
-    return lane ? [{ key: `${index}-${name}`, title, name: title, summary: lane.summary, lane }] : [];
+    return lane ? [{ key: `${index}-${name}`, title, summary: lane.summary, lane, isLive: view.is_running }] : [];
   });
 }
 
@@ -57,7 +57,7 @@ export function linkOf(block: Block, segment: Segment): string {
 
 /** Whether there is something to tell about a segment. */
 export function isChoosable(block: Block, segment: Segment): boolean {
-  return linkOf(block, segment) !== "" || segment.notes.length > 0;
+  return segment.notes.length > 0 || (linkOf(block, segment) !== "" && segment.text.trim() !== "");
 }
 
 export interface Counterpart extends Place {
@@ -75,7 +75,7 @@ export function counterparts(columns: LaneColumn[], link: string): Counterpart[]
       if (segment < 0) return [];
       const linked = block.segments.filter((candidate) => linkOf(block, candidate) === link);
       const text = linked.map((candidate) => candidate.text).join("");
-      return [{ column: column.key, block: index, segment, columnTitle: column.name, blockTitle: block.title, text }];
+      return [{ column: column.key, block: index, segment, columnTitle: column.title, blockTitle: block.title, text }];
     }),
   );
 }

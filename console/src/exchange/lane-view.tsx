@@ -1,5 +1,5 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Block } from "../types.ts";
+import type { Block, LaneName } from "../types.ts";
 import { BlockView } from "./block-view.tsx";
 import { type Chosen, type LaneColumn, linkOf } from "./lane-columns.ts";
 
@@ -7,15 +7,17 @@ interface Props {
   column: LaneColumn;
   chosen: Chosen | undefined;
   isActive: boolean;
-  isLive: boolean;
 }
 
 const NEAR_END_PX = 24;
 
-export function LaneView({ column, chosen, isActive, isLive }: Props) {
+/** What was sent is long, and little of it explains a reply. */
+const SHOWN_CHARS: Record<LaneName, number> = { client: 1500, sent: 1500, model: 20_000, reply: 20_000 };
+
+export function LaneView({ column, chosen, isActive }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
-  const { key, title, summary, lane, remark } = column;
+  const { key, title, summary, lane, remark, isLive } = column;
 
   // While the exchange runs, what is appended stays visible, unless the user scrolled up.
   useLayoutEffect(() => {
@@ -46,6 +48,7 @@ export function LaneView({ column, chosen, isActive, isLive }: Props) {
           <BlockView
             key={index}
             block={block}
+            limit={SHOWN_CHARS[lane.name]}
             column={key}
             index={index}
             link={chosen && hasLink(block, chosen.link) ? chosen.link : ""}
