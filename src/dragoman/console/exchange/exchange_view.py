@@ -8,7 +8,9 @@ from msgspec.structs import replace
 
 from dragoman.console.api import TrafficRow
 from dragoman.console.exchange.conversation import PreviousRequest, find_previous
+from dragoman.console.exchange.diagnosis import diagnose
 from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lanes
+from dragoman.console.exchange.lanes.notes import warning_note
 from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection
@@ -33,11 +35,14 @@ async def exchange_view(services: ConsoleServices, id: str) -> ExchangeView:
     is_running = services.captures.is_running(id)
     capture = await services.captures.load(id)
     row = await find_row(services, id, capture)
+    diagnosis = await asyncio.to_thread(diagnose, services, row)
     if capture is None:
-        return ExchangeView(id=id, row=row, is_captured=False, is_running=is_running)
+        notes = tuple(warning_note(label.partition(":")[0], label) for label in dict.fromkeys(row.warnings))
+        return ExchangeView(id=id, row=row, is_captured=False, is_running=is_running, notes=notes, diagnosis=diagnosis)
     previous = await asyncio.to_thread(previous_request, services, id, capture)
     lanes = await asyncio.to_thread(build_lanes, capture, previous.body if previous else None)
-    return view_of(id, row, lanes, previous_id=previous.id if previous else "", is_running=is_running)
+    view = view_of(id, row, lanes, previous_id=previous.id if previous else "", is_running=is_running)
+    return replace(view, diagnosis=diagnosis)
 
 
 def view_of(
