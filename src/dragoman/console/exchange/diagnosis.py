@@ -70,7 +70,7 @@ def explain_row(row: TrafficRow, server: ServerFacts | None, own: GatewayFacts) 
 
     Args:
         row: The exchange.
-        server: Its server; None: it is no upstream server.
+        server: Its server; None: another backend answered.
         own: The gateway.
     """
     codes = {label.partition(":")[0] for label in row.warnings}
@@ -102,7 +102,7 @@ def explain_row(row: TrafficRow, server: ServerFacts | None, own: GatewayFacts) 
 
 
 def _broken_cause(model: str, codes: set[str]) -> str:
-    again = ", and another one when the gateway re-asked it" if "reask_failed" in codes else ""
+    second = ", and another one when the gateway re-asked it" if "reask_failed" in codes else ""
     what = (
         "a call that does not match the tool's schema" if "invalid_call" in codes else "a call that is not whole JSON"
     )
@@ -111,7 +111,7 @@ def _broken_cause(model: str, codes: set[str]) -> str:
         if "invalid_call" in codes
         else "Such a call is never sent as a call, so the client got it as text."
     )
-    return f"{model} wrote {what}{again}. {result}"
+    return f"{model} wrote {what}{second}. {result}"
 
 
 def _broken_remedies(codes: set[str], server: ServerFacts | None, own: GatewayFacts) -> Iterator[Remedy]:

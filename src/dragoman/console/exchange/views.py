@@ -91,7 +91,7 @@ class Remedy(Struct, frozen=True):
 
     text: str
     toml: str = ""
-    """What to write into the settings file; empty: it is no setting."""
+    """What to write into the settings file; empty: nothing, as settings cannot change it."""
     path: str = ""
     """The settings file, which may not exist yet."""
 
