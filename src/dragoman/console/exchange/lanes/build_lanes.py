@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dragoman.console.exchange.lanes.links import Links
-from dragoman.console.exchange.lanes.model_lane import Reads, model_lane
+from dragoman.console.exchange.lanes.model_lane import Reads, advice_notes, model_lane
 from dragoman.console.exchange.lanes.model_output import model_outputs
 from dragoman.console.exchange.lanes.notes import distinct, error_note, warned_note
 from dragoman.console.exchange.lanes.reply_lane import read_reply, reply_lane
@@ -57,14 +57,10 @@ def build_lanes(capture: LoadedCapture, previous: bytes | None = None, reads: Re
     outputs = list(model_outputs(capture))
     known = read_settings(capture) if reads is None else reads
     links = Links(reply, events)
+    model = model_lane(outputs, capture, known, links)
     return ExchangeLanes(
-        lanes=(
-            request,
-            sent_lane(capture, calls, client),
-            model_lane(outputs, capture, known, links),
-            reply_lane(reply, events),
-        ),
-        notes=tuple(_notes(capture, events)),
+        lanes=(request, sent_lane(capture, calls, client), model, reply_lane(reply, events)),
+        notes=tuple(distinct((*_notes(capture, events), *advice_notes(model)))),
         cache_note=cache_note,
         sent_calls=tuple(calls),
     )

@@ -4,6 +4,7 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dragoman.api.advice import CHANGE, NOTHING
 from dragoman.api.parse import explain
 from dragoman.console.exchange.lanes.argument_repairs import argument_segments
 from dragoman.console.exchange.lanes.links import Links
@@ -33,6 +34,8 @@ _KINDS: Final = {
 _OTHER_FORMATS: Final = ("llama3_json", "xlam", "functionary_v32", "muse_glimmer", "beam", "harmony")
 """Formats of calls without markers of their own, in which leaked calls are searched."""
 _RAW_CHARS: Final = 8_000
+ADVICE: Final = "advice"
+"""Code of the notes about what to change so that a text is read otherwise."""
 RAW: Final = "raw:"
 """Beginning of the links of blocks with raw output, which repeat what the other blocks have."""
 
@@ -60,15 +63,25 @@ def model_lane(outputs: Sequence[ModelOutputText], capture: LoadedCapture, reads
     """
     is_cut = capture.json("summary.json").get("log", {}).get("finish") == "length"
     blocks: list[LaneBlock] = []
-    advices: list[str] = []
+    readers: list[str] = []
     for output in outputs:
         read = reads.get((output.number, output.model_request))
         explained = explain_text(output.number, output.model_request, output.text, read, is_cut=is_cut)
         backend = TracedEvents(capture.lines(f"{output.number}/events.jsonl"))
         blocks += _OutputBlocks(output, explained, backend, links).blocks()
-        advices += [explained.advice] * bool(output.text)
-    summary = "; ".join(dict.fromkeys(advices)) or ("the model wrote no text" if outputs else "no model was asked")
+        readers += [_reader_name(explained.read)] * bool(output.text)
+    summary = "; ".join(dict.fromkeys(readers)) or ("the model wrote no text" if outputs else "no model was asked")
     return lane("model", "what the model wrote", summary, blocks)
+
+
+def _reader_name(read: ReadSettings | None) -> str:
+    return "calls read by the server" if read is None or read.format is None else f"read as format {read.format.name}"
+
+
+def advice_notes(model: Lane) -> Iterator[ExchangeNote]:
+    """Yields what to change so that the texts of a lane are read otherwise, if there is anything."""
+    notes = (note for block in model.blocks for segment in block.segments for note in segment.notes)
+    return (note for note in notes if note.code == ADVICE and not note.message.lower().startswith(NOTHING))
 
 
 class _OutputBlocks:
@@ -147,7 +160,8 @@ class _OutputBlocks:
             message = "the output was not read to its end: no more was needed, or the client had left"
             notes.append(ExchangeNote(code="abandoned", message=message))
         if output.text or not self._backend.calls:
-            notes.append(ExchangeNote(code="advice", message=self._explained.advice, rule=self._explained.reader))
+            text = self._explained.advice.removeprefix(CHANGE)
+            notes.append(ExchangeNote(code=ADVICE, message=text[:1].upper() + text[1:], rule=self._explained.reader))
         return notes
 
     def _raw(self) -> LaneBlock:
