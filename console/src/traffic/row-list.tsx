@@ -40,7 +40,7 @@ export function RowList({ rows, onEnd }: Props) {
     observer.observe(element);
     return () => observer.disconnect();
   }, [viewHeight]);
-  useKeptPosition(scroller, rows, rowHeight);
+  useKeptPosition(scroller, rows, rowHeight, scrollTop.value, activeId.value);
 
   const visible = virtualWindow(rows.length, rowHeight, scrollTop.value, viewHeight.value);
   const isAtEnd = visible.end === rows.length;
@@ -56,14 +56,21 @@ export function RowList({ rows, onEnd }: Props) {
     element.scrollTop = scrollToRow(rows.indexOf(row), rowHeight, element.scrollTop, element.clientHeight - rowHeight);
   }
 
+  /** A focus on the list would otherwise show no row. */
+  function chooseFirst({ currentTarget }: { currentTarget: Element }) {
+    if (!currentTarget.matches(":focus-visible") || rows.some((row) => row.id === activeId.value)) return;
+    activeId.value = rows[Math.ceil(scrollTop.value / rowHeight)]?.id ?? "";
+  }
+
   function onKeyDown(event: KeyboardEvent) {
-    const index = rows.findIndex((row) => row.id === activeId.value);
+    const index = indexOf(rows, activeId.value);
     const page = Math.max(1, Math.floor(viewHeight.value / rowHeight) - 2);
     const target = { ArrowDown: index + 1, ArrowUp: index - 1, PageDown: index + page, PageUp: index - page };
     const ends = { Home: 0, End: rows.length - 1 };
     const next = { ...target, ...ends }[event.key as keyof typeof target | keyof typeof ends];
     if (next !== undefined) choose(next);
     else if (event.key === "Enter" && index >= 0) navigate(`/exchanges/${activeId.value}`);
+    else if (event.key === "Escape") activeId.value = "";
     else return;
     event.preventDefault();
   }
@@ -85,6 +92,7 @@ export function RowList({ rows, onEnd }: Props) {
       aria-rowcount={rows.length + 1}
       aria-activedescendant={active && rowElementId(active)}
       tabIndex={0}
+      onFocus={chooseFirst}
       onKeyDown={onKeyDown}
       onClick={onClick}
       onScroll={(event) => {
@@ -109,20 +117,27 @@ export function RowList({ rows, onEnd }: Props) {
   );
 }
 
-/** Keeps the rows on screen in place while new ones are inserted above them, unless the list is at its top. */
+/** Keeps the active row, or those on screen, in place while new ones come. At its top, the list shows the newest. */
 function useKeptPosition(
   scroller: { current: HTMLDivElement | null },
   rows: readonly TrafficRow[],
   rowHeight: number,
+  scrollTop: number,
+  activeId: string,
 ): void {
   const before = useRef(rows);
   useLayoutEffect(() => {
+    // The position is not read from the element, which would cost a layout for each change.
     const element = scroller.current;
-    const top = element ? before.current[Math.floor(element.scrollTop / rowHeight)] : undefined;
-    if (element && top && element.scrollTop > 0) {
-      const moved = rows.findIndex((row) => row.id === top.id) - before.current.indexOf(top);
+    if (element && before.current !== rows && (activeId || scrollTop > 0)) {
+      const top = before.current[Math.floor(scrollTop / rowHeight)]?.id;
+      const moved = indexOf(rows, activeId || top) - indexOf(before.current, activeId || top);
       if (moved > 0) element.scrollTop += moved * rowHeight;
     }
     before.current = rows;
-  }, [rows, rowHeight, scroller]);
+  }, [rows, rowHeight, scroller, scrollTop, activeId]);
+}
+
+function indexOf(rows: readonly TrafficRow[], id: string | undefined): number {
+  return rows.findIndex((row) => row.id === id);
 }

@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { EmptyState } from "../components/empty-state.tsx";
 import { ErrorNotice } from "../components/error-notice.tsx";
 import { Loading } from "../components/loading.tsx";
+import { formatExactCount } from "../format.ts";
 import { query } from "../router.ts";
 import type { CallOutcome, TrafficRow } from "../types.ts";
 import { FilterBar } from "./filter-bar.tsx";
@@ -26,7 +27,7 @@ export default function TrafficPage() {
     <div class="traffic-page">
       <h1 class="visually-hidden">Traffic</h1>
       <div class="traffic-tools">
-        <FilterBar rows={rows.value} filter={filter.value} />
+        <FilterBar agents={feed.agents.value} models={feed.models.value} filter={filter.value} />
         <button
           type="button"
           data-testid="pause"
@@ -75,7 +76,7 @@ function ListState({ shown, total, paused }: ListStateProps) {
     : 0;
   return (
     <p class="list-state" role="status">
-      {shown === total ? total.toLocaleString("en") : `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`}
+      {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`}
       {paused ? ` · paused, ${newer} newer` : state === "open" ? " · live" : " · connecting …"}
     </p>
   );

@@ -101,15 +101,15 @@ class _EventStream(StreamingResponse):
             BackendUnavailableError: too many streams are open.
         """
         services = self._services
-        if services.open_streams >= MAX_STREAMS:
+        if services.app.page_streams >= MAX_STREAMS:
             await self._events.aclose()
             message = f"expected at most {MAX_STREAMS} open streams of the console, got another one; close other pages"
             raise BackendUnavailableError(message, retry_after_s=5)
-        services.open_streams += 1
+        services.app.page_streams += 1
         try:
             await super().__call__(scope, receive, send)
         finally:
-            services.open_streams -= 1
+            services.app.page_streams -= 1
 
 
 async def _encoded(services: ConsoleServices, events: AsyncGenerator[Event, None]) -> AsyncIterator[bytes]:

@@ -7,7 +7,9 @@
     POST /console/api/models/load    {"model": "m"}           LoadResult, when the model is ready
     POST /console/api/models/unload  {"model": "m"}           LoadResult
     POST /console/api/models/pull    {"model": "m"}           SSE: `progress` PullProgress, `note` PullNote, then
-                                                              `result` PullResult
+                                                              `result` PullResult; a running pull is joined, and runs
+                                                              on without the page
+    POST /console/api/models/pull/stop  {"model": "m"}        PullStop; what has arrived is kept
     GET  /console/api/settings                                SettingList
 
 The two streams of events end with `result`, or with `error` {"error": {"message", "code"}}.
@@ -21,6 +23,8 @@ BackendKind: TypeAlias = Literal["http", "embedded", "claude_cli", "other"]
 UpstreamState: TypeAlias = Literal["ready", "limited", "trying", "failing", "unavailable"]
 """`limited`: a model has reached its quota. `trying`: after failures, one request tests the server. `failing`: the
 circuit breaker is open. `unavailable`: it is not ready, and lists no model."""
+BreakerStateName: TypeAlias = Literal["closed", "open", "trying", ""]
+"""Of the circuit breaker; "": the backend has none."""
 LoadState: TypeAlias = Literal["", "waiting", "loading", "ready", "unloading"]
 """`waiting`: for memory of other models; "": not loaded."""
 
@@ -137,8 +141,7 @@ class UpstreamView(msgspec.Struct, frozen=True, kw_only=True):
     state: UpstreamState
     explanation: str
     """What the state means, and what to do."""
-    breaker: Literal["closed", "open", "trying", ""]
-    """"": the backend has none."""
+    breaker: BreakerStateName
     active: int | None
     waiting: int | None
     max_concurrency: int | None
@@ -237,6 +240,13 @@ class MemoryView(msgspec.Struct, frozen=True, kw_only=True):
     """Estimated, of the loaded models."""
 
 
+class PullView(msgspec.Struct, frozen=True, kw_only=True):
+    """A running download."""
+
+    model: str
+    progress: "PullProgress"
+
+
 class ModelsView(msgspec.Struct, frozen=True, kw_only=True):
     """Models of this machine, of upstreams, and of the catalogue."""
 
@@ -250,6 +260,8 @@ class ModelsView(msgspec.Struct, frozen=True, kw_only=True):
     """Whether this gateway runs models."""
     note: str
     """Why not, and what to do; "" if it does."""
+    pulls: list[PullView] = []
+    """The running downloads; POST to `pull` joins one."""
 
 
 class ModelDetail(msgspec.Struct, frozen=True, kw_only=True):
@@ -279,6 +291,14 @@ class PullProgress(msgspec.Struct, frozen=True, kw_only=True):
     """0: not known."""
     bytes_per_s: float
     seconds_left: float | None
+
+
+class PullStop(msgspec.Struct, frozen=True, kw_only=True):
+    """A download that is asked to stop."""
+
+    model: str
+    stopped: bool
+    """False: it is not running."""
 
 
 class PullNote(msgspec.Struct, frozen=True, kw_only=True):
