@@ -229,7 +229,7 @@ async def _run(rounds: int, seconds: float, has_page: bool) -> bool:
 def main() -> int:
     """Measures as the arguments tell."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=8)
+    parser.add_argument("--rounds", type=int, default=8, help="at least 2")
     parser.add_argument("--seconds", type=float, default=10.0, help="of load for each figure of a round")
     parser.add_argument("--no-page", action="store_true", help="compares only a closed page with no console")
     args = parser.parse_args()

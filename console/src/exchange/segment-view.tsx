@@ -50,6 +50,7 @@ export function SegmentView({ segment, link, place, isChoosable, isChosen, isLin
         role="button"
         tabIndex={-1}
         aria-pressed={isChosen}
+        aria-label={text && !text.trim() ? "white space" : undefined}
         aria-description={SEGMENT_KINDS[kind]?.label}
         data-link={link}
         data-place={place}
