@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { apiUrl, getJson, sendJson } from "./api.ts";
+import { apiUrl, getJson, isSignedIn, sendJson } from "./api.ts";
 import { reportError } from "./errors.ts";
 import type { CaptureState, GatewayState } from "./types.ts";
 
@@ -9,6 +9,16 @@ export const gateway = signal<GatewayState | undefined>(undefined);
 export async function loadGateway(): Promise<void> {
   try {
     gateway.value = await getJson<GatewayState>(apiUrl("state"));
+  } catch (error) {
+    reportError(error);
+  }
+}
+
+/** Ends the session of this browser. */
+export async function signOut(): Promise<void> {
+  try {
+    await sendJson("POST", "/console/logout");
+    isSignedIn.value = false;
   } catch (error) {
     reportError(error);
   }

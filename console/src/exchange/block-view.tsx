@@ -13,8 +13,12 @@ const CHANGES: Record<Exclude<Change, "">, { sign: string; title: string }> = {
   same: { sign: "=", title: "as in the previous request of this conversation" },
 };
 
-/** An unchanged part of this length or more is folded. */
+/** Parts of this length or more are folded if they explain little: unchanged ones, headers, and raw data. */
 const FOLDED_CHARS = 240;
+
+function isBackground({ change, segments }: Block): boolean {
+  return change === "same" || segments.every(({ kind }) => kind === "plain");
+}
 
 interface Props {
   block: Block;
@@ -29,7 +33,7 @@ interface Props {
 export const BlockView = memo(function BlockView({ block, column, index, link, chosen }: Props) {
   const choice = useSignal<boolean | undefined>(undefined);
   const length = block.segments.reduce((sum, segment) => sum + segment.text.length, 0);
-  const isFoldable = block.change === "same" && length >= FOLDED_CHARS;
+  const isFoldable = length >= FOLDED_CHARS && isBackground(block);
   const isOpen = link !== "" || chosen >= 0 || (choice.value ?? !isFoldable);
   const change = block.change ? CHANGES[block.change] : undefined;
   return (

@@ -1,7 +1,7 @@
 import { useSignal } from "@preact/signals";
 import type { ExchangeView, LaneName } from "../types.ts";
 import { DetailPanel } from "./detail-panel.tsx";
-import { type Chosen, comparedColumns, distinctNotes } from "./lane-columns.ts";
+import { type Chosen, comparedColumns, distinctNotes, LANE_NAMES } from "./lane-columns.ts";
 import { Lanes } from "./lanes.tsx";
 import { Legend } from "./legend.tsx";
 
@@ -20,7 +20,7 @@ export function ComparedLanes({ views }: Props) {
       <div class="lane-tools">
         <fieldset class="lane-choice">
           <legend class="visually-hidden">Compared lane</legend>
-          {lanes.map(({ name, title }) => (
+          {lanes.map(({ name }) => (
             <button
               key={name}
               type="button"
@@ -30,13 +30,13 @@ export function ComparedLanes({ views }: Props) {
                 chosen.value = undefined;
               }}
             >
-              {title}
+              {LANE_NAMES[name]}
             </button>
           ))}
         </fieldset>
         <Legend columns={columns} />
       </div>
-      <Lanes columns={columns} chosen={chosen} isLive={views.some(({ view }) => view.is_running)} />
+      <Lanes columns={columns} chosen={chosen} />
       <DetailPanel columns={columns} chosen={chosen} notes={distinctNotes(views.flatMap(({ view }) => view.notes))} />
     </>
   );

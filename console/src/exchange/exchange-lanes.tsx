@@ -14,7 +14,7 @@ export function ExchangeLanes({ view }: { view: ExchangeView }) {
       <div class="lane-tools">
         <Legend columns={columns} />
       </div>
-      <Lanes columns={columns} chosen={chosen} isLive={view.is_running} />
+      <Lanes columns={columns} chosen={chosen} />
       <DetailPanel columns={columns} chosen={chosen} notes={view.notes} />
     </>
   );

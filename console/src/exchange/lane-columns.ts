@@ -6,17 +6,27 @@ export interface LaneColumn {
   title: string;
   summary: string;
   lane: Lane;
+  /** Whether more is appended. */
+  isLive: boolean;
   /** A remark about the whole column. */
   remark?: string;
 }
+
+export const LANE_NAMES: Record<LaneName, string> = {
+  client: "Client sent",
+  sent: "Model was asked",
+  model: "Model wrote",
+  reply: "Client got",
+};
 
 /** The four lanes of one exchange. */
 export function exchangeColumns(view: ExchangeView): LaneColumn[] {
   return view.lanes.map((lane) => ({
     key: lane.name,
-    title: lane.title,
+    title: LANE_NAMES[lane.name],
     summary: lane.summary,
     lane,
+    isLive: view.is_running,
     ...(lane.name === "client" && view.cache_note ? { remark: `Prompt cache: ${view.cache_note}` } : {}),
   }));
 }
@@ -25,7 +35,7 @@ export function exchangeColumns(view: ExchangeView): LaneColumn[] {
 export function comparedColumns(name: LaneName, views: { title: string; view: ExchangeView }[]): LaneColumn[] {
   return views.flatMap(({ title, view }, index) => {
     const lane = view.lanes.find((candidate) => candidate.name === name);
-    return lane ? [{ key: `${index}-${name}`, title, summary: lane.summary, lane }] : [];
+    return lane ? [{ key: `${index}-${name}`, title, summary: lane.summary, lane, isLive: view.is_running }] : [];
   });
 }
 
@@ -80,8 +90,15 @@ export function linkedNotes(columns: LaneColumn[], link: string): Note[] {
   return distinctNotes(linked);
 }
 
+/** Whether a note is about a problem, and not only about a rule that applied. */
+export function isWarning(note: Note): boolean {
+  return note.meaning !== "" || note.remedy !== "";
+}
+
+/** The notes, each once, warnings first. */
 export function distinctNotes(notes: Note[]): Note[] {
-  return [...new Map(notes.map((note) => [`${note.code}\n${note.message}`, note])).values()];
+  const distinct = [...new Map(notes.map((note) => [`${note.code}\n${note.message}`, note])).values()];
+  return [...distinct.filter(isWarning), ...distinct.filter((note) => !isWarning(note))];
 }
 
 export function segmentAt(columns: LaneColumn[], place: Place): { block: Block; segment: Segment } | undefined {

@@ -7,15 +7,14 @@ interface Props {
   column: LaneColumn;
   chosen: Chosen | undefined;
   isActive: boolean;
-  isLive: boolean;
 }
 
 const NEAR_END_PX = 24;
 
-export function LaneView({ column, chosen, isActive, isLive }: Props) {
+export function LaneView({ column, chosen, isActive }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
   const isAtEnd = useRef(true);
-  const { key, title, summary, lane, remark } = column;
+  const { key, title, summary, lane, remark, isLive } = column;
 
   // While the exchange runs, what is appended stays visible, unless the user scrolled up.
   useLayoutEffect(() => {

@@ -9,11 +9,10 @@ interface Props {
   columns: LaneColumn[];
   /** Also changed from outside, for example by the panel with details. */
   chosen: Signal<Chosen | undefined>;
-  isLive?: boolean;
 }
 
 /** Columns side by side, of which narrow windows show one; a chosen span marks its counterparts in all of them. */
-export function Lanes({ columns, chosen, isLive = false }: Props) {
+export function Lanes({ columns, chosen }: Props) {
   const container = useRef<HTMLDivElement>(null);
   const first = columns[0]?.key ?? "";
   const active = useSignal("");
@@ -102,7 +101,7 @@ export function Lanes({ columns, chosen, isLive = false }: Props) {
       {/* biome-ignore lint/a11y/noStaticElementInteractions: the spans inside are buttons; this only handles their events */}
       <div ref={container} class="lane-grid" data-count={columns.length} onClick={onClick} onKeyDown={onKeyDown}>
         {columns.map((column) => (
-          <LaneView key={column.key} column={column} chosen={current} isActive={column.key === shown} isLive={isLive} />
+          <LaneView key={column.key} column={column} chosen={current} isActive={column.key === shown} />
         ))}
       </div>
     </div>

@@ -1,8 +1,17 @@
 import type { ComponentChildren } from "preact";
 import type { Note } from "../types.ts";
+import { isWarning } from "./lane-columns.ts";
 
 /** What happened, what it means, and what changes it. */
 export function NoteView({ note }: { note: Note }) {
+  if (!isWarning(note)) {
+    return (
+      <p class="note is-rule">
+        <code>{note.code}</code> {note.message}
+        {note.rule && <span class="detail"> · {note.rule}</span>}
+      </p>
+    );
+  }
   return (
     <article class="note">
       <h3>

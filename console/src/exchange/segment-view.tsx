@@ -1,6 +1,7 @@
 import { useSignal } from "@preact/signals";
 import { formatCount } from "../format.ts";
 import type { Segment } from "../types.ts";
+import { isWarning } from "./lane-columns.ts";
 import { SEGMENT_KINDS } from "./segment-kinds.ts";
 
 /** Longer texts are cut until the user asks for the rest: what was sent is long, and little of it explains a reply. */
@@ -55,7 +56,7 @@ export function SegmentView({ segment, link, place, isChoosable, isChosen, isLin
         data-link={link}
         data-place={place}
       >
-        {notes.length > 0 && <sup class="note-mark">{notes.length > 1 ? `⚠${notes.length}` : "⚠"}</sup>}
+        {notes.some(isWarning) && <sup class="note-mark">⚠</sup>}
         {shown || "∅"}
       </span>
       {more}

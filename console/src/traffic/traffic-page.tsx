@@ -1,12 +1,12 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { EmptyState } from "../components/empty-state.tsx";
 import { ErrorNotice } from "../components/error-notice.tsx";
-import { Loading } from "../components/loading.tsx";
+import type { StreamState } from "../event-stream.ts";
 import { formatExactCount } from "../format.ts";
 import { query } from "../router.ts";
 import type { CallOutcome, TrafficRow } from "../types.ts";
 import { FilterBar } from "./filter-bar.tsx";
+import { NoRows } from "./no-rows.tsx";
 import { filterRows, type RowFilter } from "./row-filter.ts";
 import { RowList } from "./row-list.tsx";
 import { feed } from "./traffic-feed.ts";
@@ -60,6 +60,13 @@ function filterFromQuery(values: URLSearchParams): RowFilter {
   };
 }
 
+const STREAM_STATES: Record<StreamState, string> = {
+  open: "live",
+  connecting: "connecting …",
+  waiting: "disconnected, trying again …",
+  closed: "ended",
+};
+
 interface ListStateProps {
   shown: number;
   total: number;
@@ -75,22 +82,9 @@ function ListState({ shown, total, paused }: ListStateProps) {
       )
     : 0;
   return (
-    <p class="list-state" role="status">
+    <p class="list-state" role="status" data-stream={state}>
       {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`}
-      {paused ? ` · paused, ${newer} newer` : state === "open" ? " · live" : " · connecting …"}
+      {paused ? ` · paused, ${newer} newer` : ` · ${STREAM_STATES[state]}`}
     </p>
-  );
-}
-
-function NoRows() {
-  if (!feed.isLoaded.value) return feed.error.value ? null : <Loading />;
-  return (
-    <EmptyState title="No exchanges yet">
-      <p>Send a request to this gateway, and it appears here at once:</p>
-      <pre class="code">dragoman run claude</pre>
-      <p>or, with any OpenAI client:</p>
-      <pre class="code">{`curl ${location.origin}/v1/chat/completions -H 'content-type: application/json' \\
-  -d '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'`}</pre>
-    </EmptyState>
   );
 }

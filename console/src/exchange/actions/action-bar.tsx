@@ -25,15 +25,18 @@ export function ActionBar({ view, replay }: Props) {
   async function saveCase() {
     try {
       const response = await request(apiUrl("exchanges", view.id, "case"), { method: "POST" });
-      saveText(`${view.id}.toml`, await response.text());
+      const named = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "");
+      saveText(named?.[1] ?? `${view.id}.txt`, await response.text());
     } catch (error) {
       reportError(error);
     }
   }
 
-  const opener = (name: OpenDialog, title: string) => (
+  const { is_running } = view;
+  const opener = (name: OpenDialog, title: string, disabled = false) => (
     <button
       type="button"
+      disabled={disabled}
       onClick={() => {
         dialog.value = name;
       }}
@@ -43,16 +46,18 @@ export function ActionBar({ view, replay }: Props) {
   );
   return (
     <div class="actions" role="toolbar" aria-label="Actions">
-      {opener("replay", "Replay")}
+      {opener("replay", "Replay", is_running)}
       {opener("edit", "Edit and resend")}
       {opener("send", "Send to another model")}
       {opener("code", "Copy as code")}
-      <button type="button" onClick={saveCase}>
+      <button type="button" disabled={is_running} onClick={saveCase}>
         Save as test case
       </button>
-      <a class="button" href={apiUrl("exchanges", view.id, "bundle")} download={`${view.id}.zip`}>
-        Download bundle
-      </a>
+      {!is_running && (
+        <a class="button" href={apiUrl("exchanges", view.id, "bundle")} download={`${view.id}.zip`}>
+          Download bundle
+        </a>
+      )}
       <a class="button" href={href(`/context/${view.id}`)}>
         Context
       </a>

@@ -4,8 +4,10 @@ import { apiUrl, getJson } from "../../api.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { errorText } from "../../errors.ts";
 import { gateway } from "../../gateway-state.ts";
+import type { UpstreamList } from "../../pages/types/upstreams.ts";
 import { navigate } from "../../router.ts";
 import type { ExchangeView } from "../../types.ts";
+import { useData } from "../../use-data.ts";
 import { readJsonObject } from "./json-text.ts";
 import { sendAgain } from "./send.ts";
 
@@ -31,6 +33,7 @@ export function SendDialog({ view, title, first, onClose }: Props) {
   const text = useSignal("");
   const error = useSignal("");
   const isSending = useSignal(false);
+  const { value: upstreams } = useData<UpstreamList>(apiUrl("upstreams"));
   const parsed = readJsonObject(text.value);
 
   useEffect(() => {
@@ -49,8 +52,13 @@ export function SendDialog({ view, title, first, onClose }: Props) {
     if (!parsed.value) return;
     isSending.value = true;
     try {
-      const sending = { path: path.value, body: parsed.value, model: model.value, upstream: upstream.value };
-      const id = await sendAgain(sending);
+      const id = await sendAgain({
+        path: path.value,
+        body: parsed.value,
+        model: model.value,
+        upstream: upstream.value,
+        like: view.id,
+      });
       onClose();
       navigate(`/exchanges/${view.id}?with=${encodeURIComponent(id)}`);
     } catch (cause) {
@@ -94,9 +102,15 @@ export function SendDialog({ view, title, first, onClose }: Props) {
               <option key={name} value={name} />
             ))}
           </datalist>
+          <datalist id="send-upstreams">
+            {upstreams.value?.upstreams.map(({ name }) => (
+              <option key={name} value={name} />
+            ))}
+          </datalist>
           <label>
             Upstream
             <input
+              list="send-upstreams"
               placeholder="as the gateway routes"
               value={upstream.value}
               onInput={(event) => {

@@ -5,6 +5,8 @@ export interface Sending {
   body: Record<string, unknown>;
   model: string;
   upstream: string;
+  /** The exchange whose headers for the upstream server are sent too. */
+  like: string;
 }
 
 /** Sends a request through the gateway; returns the id of its exchange as soon as the response begins. */

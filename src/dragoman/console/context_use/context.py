@@ -1,18 +1,21 @@
 """Builds what the page shows of the context of one captured exchange."""
 
-from typing import Final, NamedTuple
+from heapq import nlargest
+from typing import Final, NamedTuple, TypeAlias
 
 from dragoman.catalog import tokenizers
 from dragoman.console.context_use.captured import CapturedRequest
-from dragoman.console.context_use.counts import explain_count, group_parts, scaled_parts, total_count
-from dragoman.console.context_use.parts import request_parts
+from dragoman.console.context_use.counts import explain_count, group_parts, part_ends, part_view, total_count
+from dragoman.console.context_use.parts import RequestPart, request_parts
 from dragoman.console.context_use.trims import budget_of, preview_trims
 from dragoman.console.context_use.turns import Captures, SessionTurns, turn_facts
-from dragoman.console.context_use.views import ContextPart, ContextUse
+from dragoman.console.context_use.views import ContextUse
 from dragoman.core.token_estimate import TokenEstimator
 
 MAX_PARTS: Final = 1000
 MAX_LARGEST: Final = 10
+_Span: TypeAlias = tuple[RequestPart, int, int]
+"""A part, the tokens before it, and those to its end."""
 
 
 class BackendFacts(NamedTuple):
@@ -53,11 +56,13 @@ def context_use(
     vocabulary = tokenizers.find(request.model)
     parts = request_parts(request, vocabulary)
     total = total_count(parts, captured, exact)
+    ends = part_ends(parts, total)
     cached = None if captured.usage.is_estimated else captured.usage.cached_tokens
-    scaled = scaled_parts(parts, total, cached)
-    listed = _bounded(scaled)
+    spans = list(zip(parts, [0, *ends], ends, strict=False))
+    listed = [part_view(*span, cached) for span in _bounded(spans)]
+    largest = nlargest(MAX_LARGEST, (span for span in spans if span[0].kind != "frame"), key=_size)
     family = _family(vocabulary)
-    session = sessions.find(captures, turn_facts(id, captured), parts)
+    session = sessions.find(captures, turn_facts(id, captured, parts), parts)
     budget = budget_of(captured.settings, facts.tokens_per_s)
     return ContextUse(
         id=id,
@@ -72,11 +77,11 @@ def context_use(
         estimated_tokens=total.estimated,
         usage=captured.usage,
         context_window=facts.context_window,
-        groups=group_parts(scaled),
+        groups=group_parts(parts, ends),
         parts=listed,
-        omitted_parts=len(scaled) - len(listed),
+        omitted_parts=len(parts) - len(listed),
         omitted_tokens=total.tokens - sum(part.tokens for part in listed),
-        largest=_largest(scaled),
+        largest=[part_view(*span, cached) for span in largest],
         session=session.id,
         turns_by=session.turns_by,
         turns=session.turns,
@@ -87,16 +92,15 @@ def context_use(
     )
 
 
-def _bounded(parts: list[ContextPart]) -> list[ContextPart]:
+def _bounded(spans: list[_Span]) -> list[_Span]:
     """Returns all parts, or of too many the first and the last ones."""
-    if len(parts) <= MAX_PARTS:
-        return parts
-    return [*parts[: MAX_PARTS // 2], *parts[-MAX_PARTS // 2 :]]
+    if len(spans) <= MAX_PARTS:
+        return spans
+    return [*spans[: MAX_PARTS // 2], *spans[-MAX_PARTS // 2 :]]
 
 
-def _largest(parts: list[ContextPart]) -> list[ContextPart]:
-    named = [part for part in parts if part.kind != "frame"]
-    return sorted(named, key=lambda part: -part.tokens)[:MAX_LARGEST]
+def _size(span: _Span) -> int:
+    return span[2] - span[1]
 
 
 def _family(vocabulary: TokenEstimator) -> str:

@@ -1,11 +1,12 @@
 """Token counts of the parts of a request: estimates, scaled to what a backend counted or reported."""
 
 from collections.abc import Iterable, Sequence
+from itertools import accumulate
 from typing import Final, NamedTuple
 
 from dragoman.console.context_use.captured import CapturedRequest
-from dragoman.console.context_use.parts import RequestPart
-from dragoman.console.context_use.views import ContextGroup, ContextPart, Counting
+from dragoman.console.context_use.parts import RequestPart, excerpt
+from dragoman.console.context_use.views import ContextGroup, ContextPart, Counting, PartKind
 
 _TRUNCATED_SHARE: Final = 0.6
 """Estimates are at most 21 % too high (docs/tokens.md), so a count below this share of one has another reason."""
@@ -41,43 +42,52 @@ def total_count(parts: Iterable[RequestPart], captured: CapturedRequest, exact: 
     return TotalCount(estimated, "estimated", estimated)
 
 
-def scaled_parts(parts: Sequence[RequestPart], total: TotalCount, cached_tokens: int | None) -> list[ContextPart]:
-    """Returns the parts with tokens that add up to the total.
+def part_ends(parts: Iterable[RequestPart], total: TotalCount) -> list[int]:
+    """Returns for each part the tokens from the beginning of the prompt to its end; the last one is the total.
 
     Args:
         parts: The parts in the order of the prompt, with estimates.
         total: The tokens of the whole request.
+    """
+    return [round(end * total.scale) for end in accumulate(part.tokens for part in parts)]
+
+
+def part_view(part: RequestPart, begin: int, end: int, cached_tokens: int | None) -> ContextPart:
+    """Returns what the page shows of a part.
+
+    Args:
+        part: The part.
+        begin: The tokens before it.
+        end: The tokens to its end.
         cached_tokens: Length of the prefix that was read from the cache; None: not known.
     """
-    scaled: list[ContextPart] = []
-    before, end = 0, 0
-    for part in parts:
-        before += part.tokens
-        begin, end = end, round(before * total.scale)
-        cached = None if cached_tokens is None else max(0, min(end, cached_tokens) - begin)
-        scaled.append(
-            ContextPart(
-                kind=part.kind,
-                name=part.name,
-                excerpt=part.excerpt,
-                link=part.link,
-                message=part.message,
-                tokens=end - begin,
-                chars=part.chars,
-                cached_tokens=cached,
-            )
-        )
-    return scaled
+    return ContextPart(
+        kind=part.kind,
+        name=part.name,
+        excerpt=excerpt(part.text),
+        link=part.link,
+        message=part.message,
+        tokens=end - begin,
+        chars=part.chars,
+        cached_tokens=None if cached_tokens is None else max(0, min(end, cached_tokens) - begin),
+    )
 
 
-def group_parts(parts: Iterable[ContextPart]) -> list[ContextGroup]:
-    """Returns the sums by kind, the largest first."""
-    sums: dict[str, ContextGroup] = {}
-    for part in parts:
-        known = sums.get(part.kind)
-        tokens, count = (known.tokens, known.count) if known else (0, 0)
-        sums[part.kind] = ContextGroup(kind=part.kind, tokens=tokens + part.tokens, count=count + 1)
-    return sorted(sums.values(), key=lambda group: -group.tokens)
+def group_parts(parts: Sequence[RequestPart], ends: Sequence[int]) -> list[ContextGroup]:
+    """Returns the sums by kind, the largest first.
+
+    Args:
+        parts: The parts in the order of the prompt.
+        ends: What `part_ends` returned.
+    """
+    sums: dict[PartKind, tuple[int, int]] = {}
+    begin = 0
+    for part, end in zip(parts, ends, strict=True):
+        tokens, count = sums.get(part.kind, (0, 0))
+        sums[part.kind] = (tokens + end - begin, count + 1)
+        begin = end
+    groups = [ContextGroup(kind=kind, tokens=tokens, count=count) for kind, (tokens, count) in sums.items()]
+    return sorted(groups, key=lambda group: -group.tokens)
 
 
 def explain_count(total: TotalCount, tokenizer: str, upstream: str) -> str:

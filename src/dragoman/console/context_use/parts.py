@@ -59,7 +59,8 @@ class RequestPart(NamedTuple):
 
     kind: PartKind
     name: str
-    excerpt: str
+    text: str
+    """Its first text, whole."""
     link: str
     message: int | None
     """Number of the message, from 0; None: it is not in a message."""
@@ -100,8 +101,8 @@ def _tool_part(tool: Tool, tokens: int) -> RequestPart:
 def _part(
     kind: PartKind, name: str, texts: tuple[str, ...], tokens: int, *, link: str = "", message: int | None = None
 ) -> RequestPart:
-    begin = excerpt(next(filter(None, texts), ""))
-    return RequestPart(kind, name, begin, link, message, tokens, sum(map(len, texts)), hash((kind, name, texts)))
+    text = next(filter(None, texts), "")
+    return RequestPart(kind, name, text, link, message, tokens, sum(map(len, texts)), hash((kind, name, texts)))
 
 
 def _media_part(part: Image | Document | Audio, place: str, tokens: int, *, link: str, message: int) -> RequestPart:

@@ -1,13 +1,12 @@
 """What each tier of prompt trimming would remove of a request."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final, NamedTuple
 
 from dragoman.console.context_use.captured import CapturedRequest
-from dragoman.console.context_use.parts import RequestPart, request_parts
 from dragoman.console.context_use.views import PartKind, TrimmedPart, TrimPreview
-from dragoman.core.messages import Request
-from dragoman.core.token_estimate import TokenEstimator
+from dragoman.core.messages import SYSTEM_ROLES, Message, Request, known_tools
+from dragoman.core.token_estimate import MESSAGE_TOKENS, TOOLS_TOKENS, TokenEstimator
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for, fit_request, head_tokens
 
@@ -20,8 +19,7 @@ _MEANINGS: Final[Mapping[str, str]] = {
     "max": "like aggressive, with required parameters only, and a system prompt of facts and project instructions",
     _FEWER_TOOLS: "like max, without the tools for which the budget has no room",
 }
-_SUMS: Final[Mapping[PartKind, str]] = {"tool": "", "system": "system prompt", "schema": "schema of the response"}
-"""Parts that are compared together, by kind; of other kinds, `_CONVERSATION`."""
+_SYSTEM: Final = "system prompt"
 _CONVERSATION: Final = "conversation"
 
 
@@ -43,7 +41,8 @@ def preview_trims(
         budget: The limit of tools and system prompt; of 0 tokens if there is none.
     """
     request, tier = captured.request, str(captured.settings.get("prompt_trim", ""))
-    before = _sums(request_parts(request, vocabulary))
+    counter = _Counter(vocabulary)
+    before = counter.sums(request)
     trimmed = [(name, trim.trim_request(request, name, vocabulary).request) for name in trim.NAMES]
     if budget.tokens and tier in trim.NAMES:
         fitted = fit_request(request, tier, budget, vocabulary).trimmed
@@ -53,7 +52,7 @@ def preview_trims(
     applied = _FEWER_TOOLS if captured.tier == "max" and sent_tools < len(request.tools) else captured.tier
     previews = []
     for name, each in trimmed:
-        after = before if each is request else _sums(request_parts(each, vocabulary))
+        after = before if each is request else counter.sums(each)
         preview = TrimPreview(
             level=name,
             meaning=_MEANINGS[name],
@@ -72,15 +71,32 @@ def _is_within(request: Request, vocabulary: TokenEstimator, budget: Budget) -> 
     return head_tokens(request, vocabulary) <= budget.tokens if budget.tokens else None
 
 
-def _sums(parts: Sequence[RequestPart]) -> dict[str, _Sum]:
-    """Returns the tokens of each tool, and of the other parts together by what they are."""
-    sums: dict[str, _Sum] = {}
-    for part in parts:
-        name = _SUMS.get(part.kind, _CONVERSATION) or part.name
-        kind: PartKind = part.kind if part.kind in _SUMS else "other"
-        known = sums.get(name)
-        sums[name] = _Sum(kind, part.link if kind == "tool" else "", part.tokens + (known.tokens if known else 0))
-    return sums
+class _Counter:
+    """Counts the tokens of trimmed variants of one request; what they have in common is counted once."""
+
+    def __init__(self, vocabulary: TokenEstimator) -> None:
+        self._vocabulary = vocabulary
+        self._messages: dict[int, tuple[Message, int]] = {}
+        """By the identity of the message, with the message so that the identity is not used again."""
+
+    def sums(self, request: Request) -> dict[str, _Sum]:
+        """Returns the tokens of each tool, and of the system prompt and everything else together."""
+        sums = {}
+        tools = known_tools(request.tools)
+        for tool in tools:
+            sums[f"tool {tool.name}"] = _Sum("tool", f"tool:{tool.name}", self._vocabulary.estimate_tool(tool))
+        system = sum(self._count(message) for message in request.messages if message.role in SYSTEM_ROLES)
+        others = sum(self._count(message) for message in request.messages if message.role not in SYSTEM_ROLES)
+        others += (TOOLS_TOKENS if tools else 0) + MESSAGE_TOKENS * len(request.messages)
+        others += self._vocabulary.estimate(request.response_schema)
+        return sums | {_SYSTEM: _Sum("system", "", system), _CONVERSATION: _Sum("other", "", others)}
+
+    def _count(self, message: Message) -> int:
+        known = self._messages.get(id(message))
+        if known is None:
+            tokens = sum(map(self._vocabulary.estimate_part, message.parts))
+            known = self._messages[id(message)] = (message, tokens)
+        return known[1]
 
 
 def _changes(before: Mapping[str, _Sum], after: Mapping[str, _Sum], scale: float) -> list[TrimmedPart]:

@@ -13,7 +13,7 @@ from typing import Final, Literal, NamedTuple, Protocol, TypeAlias
 
 from dragoman.catalog import tokenizers
 from dragoman.console.context_use.captured import CapturedRequest, read_request
-from dragoman.console.context_use.counts import group_parts, scaled_parts, total_count
+from dragoman.console.context_use.counts import group_parts, part_ends, total_count
 from dragoman.console.context_use.parts import RequestPart, request_parts
 from dragoman.console.context_use.views import ContextGroup, ContextTurn, ReportedUsage
 from dragoman.core.errors import ConfigError
@@ -25,7 +25,7 @@ from dragoman.server.capture.load import LoadedCapture
 MAX_TURNS: Final = 200
 MAX_READ: Final = 200
 """Maximum number of captures that are read for one page, the newest first."""
-MAX_READ_S: Final = 3.0
+MAX_READ_S: Final = 1.0
 """Maximum time for reading them; what has been read is remembered for the next time."""
 
 TurnsBy: TypeAlias = Literal["session", "conversation", ""]
@@ -70,7 +70,7 @@ class TurnFacts(NamedTuple):
     groups: list[ContextGroup]
     usage: ReportedUsage
     marks: list[tuple[int, int]]
-    """Hash and tokens of each part, in the order of the prompt."""
+    """Hash of each part in the order of the prompt, and the tokens to its end."""
     conversation: tuple[int, ...]
     """Hashes of the parts of messages that are not instructions."""
 
@@ -89,29 +89,28 @@ def exchange_id(name: str) -> str:
     return name.rpartition("-")[2]
 
 
-def turn_facts(id: str, captured: CapturedRequest) -> TurnFacts:
+def turn_facts(id: str, captured: CapturedRequest, parts: Sequence[RequestPart]) -> TurnFacts:
     """Returns what is remembered of an exchange.
 
     Args:
         id: The id of the exchange.
         captured: The exchange.
+        parts: The parts of its request as it was sent.
     """
-    request = captured.sent
-    parts = request_parts(request, tokenizers.find(request.model))
     total = total_count(parts, captured)
-    scaled = scaled_parts(parts, total, None)
+    ends = part_ends(parts, total)
     client = identify_client(captured.headers, captured.request)
     return TurnFacts(
         id=id,
         began_s=captured.began_s,
         session=client.session,
         role=client.role,
-        first_message=_first_message(request),
-        messages=len(request.messages),
+        first_message=_first_message(captured.sent),
+        messages=len(captured.sent.messages),
         tokens=total.tokens,
-        groups=group_parts(scaled),
+        groups=group_parts(parts, ends),
         usage=captured.usage,
-        marks=[(part.mark, each.tokens) for part, each in zip(parts, scaled, strict=True) if _is_kept(part)],
+        marks=[(part.mark, end) for part, end in zip(parts, ends, strict=True) if _is_kept(part)],
         conversation=tuple(part.mark for part in parts if part.message is not None and part.kind != "system"),
     )
 
@@ -158,6 +157,7 @@ class SessionTurns:
         names = captures.names()
         with self._lock:
             self._known = {name: self._known[name] for name in names if name in self._known}
+            self._known |= {name: current for name in names if exchange_id(name) == current.id}
             has_all = self._read(captures, names)
             others = [facts for facts in self._known.values() if facts is not None]
         same = [each for each in others if each.id != current.id and _belongs(current, each)]
@@ -187,7 +187,10 @@ def _read_facts(captures: Captures, name: str) -> TurnFacts | None:
         captured = read_request(LoadedCapture(name, files)) if files else None
     except ConfigError:
         return None
-    return None if captured is None else turn_facts(exchange_id(name), captured)
+    if captured is None:
+        return None
+    parts = request_parts(captured.sent, tokenizers.find(captured.sent.model))
+    return turn_facts(exchange_id(name), captured, parts)
 
 
 def _belongs(current: TurnFacts, other: TurnFacts) -> bool:
@@ -228,8 +231,8 @@ def _turns(ordered: Sequence[TurnFacts], current: TurnFacts, parts: Sequence[Req
 def _changed(before: TurnFacts, turn: TurnFacts, names: dict[int, str]) -> tuple[str, int | None]:
     """Returns the name of the first part that is not as before, and the tokens before it; "" if all are."""
     at = 0
-    for (old, _), (new, tokens) in zip(before.marks, turn.marks, strict=False):
+    for (old, _), (new, end) in zip(before.marks, turn.marks, strict=False):
         if old != new:
             return names.get(new, "a part of an earlier turn"), at
-        at += tokens
+        at = end
     return ("", None) if len(before.marks) <= len(turn.marks) else ("the end of the conversation", at)

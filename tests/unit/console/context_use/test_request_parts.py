@@ -6,7 +6,7 @@ from typing import Any
 import msgspec
 
 from dragoman.console.context_use.captured import CapturedRequest
-from dragoman.console.context_use.counts import explain_count, group_parts, scaled_parts, total_count
+from dragoman.console.context_use.counts import explain_count, group_parts, part_ends, part_view, total_count
 from dragoman.console.context_use.parts import excerpt, request_parts, telling_argument
 from dragoman.console.context_use.trims import budget_of, preview_trims
 from dragoman.console.context_use.views import ReportedUsage
@@ -76,11 +76,12 @@ def test_estimates_add_up_to_that_of_the_request() -> None:
 def test_scaled_parts_add_up_to_the_reported_tokens() -> None:
     parts = request_parts(REQUEST, GENERIC)
     found = total_count(parts, captured(ReportedUsage(input_tokens=5001)))
-    scaled = scaled_parts(parts, found, 400)
+    ends = part_ends(parts, found)
+    scaled = [part_view(*span, 400) for span in zip(parts, [0, *ends], ends, strict=False)]
     assert (found.counting, sum(part.tokens for part in scaled)) == ("reported", 5001)
     assert sum(part.cached_tokens or 0 for part in scaled) == 400
     assert scaled[0].cached_tokens == min(400, scaled[0].tokens)
-    assert sum(group.tokens for group in group_parts(scaled)) == 5001
+    assert sum(group.tokens for group in group_parts(parts, ends)) == 5001
     assert "far reported 5,001 input tokens" in explain_count(found, "qwen3", "far")
 
 
@@ -89,7 +90,7 @@ def test_count_of_the_backend_comes_before_usage_and_estimated_usage_counts_for_
     assert total_count(parts, captured(ReportedUsage(input_tokens=10)), 20)[:2] == (20, "exact")
     estimated = captured(ReportedUsage(input_tokens=10, is_estimated=True))
     assert total_count(parts, estimated).counting == "estimated"
-    assert scaled_parts(parts, total_count(parts, estimated), None)[0].cached_tokens is None
+    assert part_view(parts[0], 0, 10, None).cached_tokens is None
 
 
 def test_far_too_small_count_is_explained() -> None:
