@@ -51,7 +51,7 @@ export default function ModelsPage() {
             </section>
             <section aria-labelledby="pull">
               <h2 id="pull">Pull a model</h2>
-              <Pulls catalogue={list.catalogue} onPulled={data.reload} />
+              <Pulls running={list.pulls} catalogue={list.catalogue} onPulled={data.reload} />
             </section>
             <section aria-labelledby="served">
               <h2 id="served">What clients can request</h2>

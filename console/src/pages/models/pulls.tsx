@@ -1,14 +1,14 @@
 import { signal, useSignal } from "@preact/signals";
-import { useId } from "preact/hooks";
-import { apiUrl } from "../../api.ts";
+import { useEffect, useId } from "preact/hooks";
+import { apiUrl, sendJson } from "../../api.ts";
 import { Badge } from "../../components/badge.tsx";
-import { errorText } from "../../errors.ts";
+import { errorText, reportError } from "../../errors.ts";
 import { formatDuration } from "../../format.ts";
 import { runEventAction } from "../event-action.ts";
 import { formatBytes } from "../numbers.ts";
-import type { CatalogueModelView, PullProgress, PullResult } from "../types/upstreams.ts";
+import type { CatalogueModelView, PullProgress, PullResult, PullStop, PullView } from "../types/upstreams.ts";
 
-/** A download; it goes on while another page of the console is shown. */
+/** A download; the gateway continues it without the page. */
 interface Pull {
   model: string;
   progress: PullProgress | null;
@@ -16,7 +16,6 @@ interface Pull {
   /** How it ended; "" while it runs. */
   result: string;
   error: string;
-  controller: AbortController;
 }
 
 const pulls = signal<Pull[]>([]);
@@ -27,36 +26,50 @@ function update(pull: Pull, change: Partial<Pull>): Pull {
   return changed;
 }
 
+/** Starts a download, or follows the running one. */
 async function start(model: string): Promise<void> {
-  const controller = new AbortController();
-  let pull: Pull = { model, progress: null, notes: [], result: "", error: "", controller };
+  const { signal } = new AbortController();
+  let pull: Pull = { model, progress: null, notes: [], result: "", error: "" };
   pulls.value = [...pulls.value.filter((other) => other.model !== model), pull];
   const onEvent = (name: string, data: unknown) => {
     if (name === "progress") pull = update(pull, { progress: data as PullProgress });
     if (name === "note") pull = update(pull, { notes: [...pull.notes, (data as { text: string }).text] });
   };
   try {
-    const result = await runEventAction<PullResult>(apiUrl("models", "pull"), { model }, onEvent, controller.signal);
+    const result = await runEventAction<PullResult>(apiUrl("models", "pull"), { model }, onEvent, signal);
     update(pull, { progress: null, result: `${result.model} is in ${result.path}.` });
   } catch (cause) {
-    const error = controller.signal.aborted ? "Stopped. A new pull continues from here." : errorText(cause);
-    update(pull, { progress: null, error });
+    update(pull, { progress: null, error: errorText(cause) });
+  }
+}
+
+async function stop(pull: Pull): Promise<void> {
+  try {
+    await sendJson<PullStop>("POST", apiUrl("models", "pull", "stop"), { model: pull.model });
+  } catch (cause) {
+    reportError(cause);
   }
 }
 
 interface Props {
+  /** The downloads that the gateway runs. */
+  running: PullView[];
   catalogue: CatalogueModelView[];
   onPulled: () => void;
 }
 
 /** Pulls a model by its name, with its progress. */
-export function Pulls({ catalogue, onPulled }: Props) {
+export function Pulls({ running, catalogue, onPulled }: Props) {
   const name = useSignal("");
   const id = useId();
   const isRunning = (model: string) => pulls.value.some((pull) => pull.model === model && isActive(pull));
   const pull = (model: string) => {
     if (model && !isRunning(model)) void start(model).then(onPulled);
   };
+  // Those that another page has started.
+  useEffect(() => {
+    for (const { model } of running) pull(model);
+  }, [running]);
   return (
     <>
       <form
@@ -80,7 +93,7 @@ export function Pulls({ catalogue, onPulled }: Props) {
         </button>
       </form>
       {pulls.value.map((pull) => (
-        <PullView key={pull.model} pull={pull} />
+        <PullProgressView key={pull.model} pull={pull} />
       ))}
       <ul class="catalogue">
         {catalogue.map((model) => (
@@ -115,7 +128,7 @@ function isActive(pull: Pull): boolean {
   return !pull.result && !pull.error;
 }
 
-function PullView({ pull }: { pull: Pull }) {
+function PullProgressView({ pull }: { pull: Pull }) {
   const { model, progress, notes, result, error } = pull;
   return (
     <div class="card">
@@ -126,7 +139,7 @@ function PullView({ pull }: { pull: Pull }) {
             aria-label={`Download of ${model}`}
             {...(progress?.total_bytes && { max: progress.total_bytes, value: progress.done_bytes })}
           />
-          <button type="button" onClick={() => pull.controller.abort()}>
+          <button type="button" onClick={() => stop(pull)}>
             Stop
           </button>
           <span>{progress ? describe(progress) : "Starting …"}</span>

@@ -143,12 +143,18 @@ export interface MemoryView {
   used_bytes: number;
 }
 
+export interface PullView {
+  model: string;
+  progress: PullProgress;
+}
+
 export interface ModelList {
   local: LocalModelView[];
   served: ServedModelView[];
   served_count: number;
   catalogue: CatalogueModelView[];
   memory: MemoryView;
+  pulls: PullView[];
   can_load: boolean;
   note: string;
 }
@@ -176,6 +182,11 @@ export interface PullResult {
   model: string;
   path: string;
   projector: string;
+}
+
+export interface PullStop {
+  model: string;
+  stopped: boolean;
 }
 
 export interface SettingView {
