@@ -90,11 +90,11 @@ def _body(tools: bool) -> bytes:
 
 async def _load(port: int, seconds: float, per_second: float = PER_SECOND) -> list[float]:
     """Sends requests at equal intervals; returns when each began, in seconds since 1970."""
-    loop, idle, begun, tasks = asyncio.get_running_loop(), list[Connection](), list[float](), set[asyncio.Task[None]]()
+    loop, idle, starts, tasks = asyncio.get_running_loop(), list[Connection](), list[float](), set[asyncio.Task[None]]()
 
     async def request(number: int) -> None:
         connection = idle.pop() if idle else Connection(port)
-        begun.append(time.time())
+        starts.append(time.time())
         await connection.request("/v1/chat/completions", _body(number % 2 == 0))
         idle.append(connection)
 
@@ -105,7 +105,7 @@ async def _load(port: int, seconds: float, per_second: float = PER_SECOND) -> li
     await asyncio.gather(*tasks)
     for connection in idle:
         await connection.close()
-    return begun
+    return starts
 
 
 async def _cpu_ms(gateway: Gateway, seconds: float) -> float:
@@ -136,18 +136,18 @@ async def _measure_rows(page: Tab, gateway: Gateway, seconds: float, results: Pa
     await page.open()
     await page.page.get_by_text("live").wait_for()
     load = asyncio.create_task(_load(gateway.port, seconds, PER_SECOND - 10))
-    begun: dict[str, float] = {}
+    starts: dict[str, float] = {}
     async with http_client(page.url) as client:
         while not load.done():
             before = time.time()
             async with client.stream("POST", "/v1/chat/completions", content=_body(True)) as response:
-                begun[response.headers["x-request-id"]] = before
+                starts[response.headers["x-request-id"]] = before
                 await response.aread()
     await load
     await page.page.wait_for_timeout(500)
     times = dict(await page.page.evaluate("() => [...rowTimes]"))
-    results.row_s = [times[id] - at for id, at in begun.items() if id in times]
-    results.missing = len(begun) - len(results.row_s)
+    results.row_s = [times[id] - at for id, at in starts.items() if id in times]
+    results.missing = len(starts) - len(results.row_s)
     results.tasks_ms += await page.page.evaluate("() => longTasks.splice(0)")
 
 
