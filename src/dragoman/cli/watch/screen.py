@@ -18,6 +18,7 @@ from dragoman.console.api import CaptureState, ConsoleState
 from dragoman.core.errors import DragomanError
 
 _PLACEHOLDER: Final = "words, such as: claude get_weather failed"
+_TITLES: Final = {"MODEL": "MODEL → UPSTREAM"}
 _TICK_S: Final = 1.0
 """How often the time of running exchanges is drawn."""
 
@@ -129,7 +130,7 @@ class ListScreen(Screen[None]):
         table = self.table
         table.show_rows()
         layout = table.layout_columns
-        titles = line_text([column.title for column in layout], layout, self.size.width)
+        titles = line_text([_TITLES.get(column.title, column.title) for column in layout], layout, self.size.width)
         self.query_one("#titles", Static).update(titles)
         self._draw_head()
         empty = self.query_one("#empty", Static)
