@@ -140,7 +140,10 @@ class ListScreen(Screen[None]):
     def _head(self) -> str:
         """Returns the first line: what is watched, and what is shown of it."""
         rows = self.rows
-        parts = [self.problem or self.feed.address.url.removeprefix("http://")]
+        address = self.feed.address.url.removeprefix("http://")
+        if self.state is None and not self.problem:
+            return f"connecting to {address} …"
+        parts = [self.problem or address]
         count = f"{len(rows.visible):,} of {len(rows):,}" if rows.is_filtered else f"{len(rows):,}"
         parts.append(f"{count} exchange{'' if len(rows) == 1 else 's'}")
         if above := self.table.scroll_offset.y:
@@ -162,6 +165,8 @@ class ListScreen(Screen[None]):
     def _empty_text(self) -> str:
         if self.rows.is_filtered and len(self.rows):
             return "No exchange matches; Esc shows all."
+        if self.state is None:
+            return ""
         return f"No exchange yet. Point an agent to {self.feed.address.url}, for example: dragoman run claude\n{LEGEND}"
 
     def on_traffic_table_opened(self, event: TrafficTable.Opened) -> None:
