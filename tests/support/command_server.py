@@ -177,18 +177,9 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 def serve() -> None:
     """Forks a command for each connection until standard input ends; returns in no process but by its end."""
-    import gc
-    import importlib
+    from dragoman import cli
 
-    from dragoman import cli, dialects, formats
-
-    cli.parser()  # imports all commands
-    formats.built_in()
-    for name in dialects.names():
-        dialects.get(name)
-    for name in IMPORTED:
-        importlib.import_module(name)
-    gc.freeze()
+    _import_all()
     listener = socket.socket(fileno=int(sys.argv.pop(1)))
     ended, wakes = socket.socketpair()
     wakes.setblocking(False)
@@ -227,6 +218,21 @@ def serve() -> None:
             raise
         status = end.code
     _end(status)
+
+
+def _import_all() -> None:
+    import gc
+    import importlib
+
+    from dragoman import cli, dialects, formats
+
+    cli.parser()  # imports all commands
+    formats.built_in()
+    for name in dialects.names():
+        dialects.get(name)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()
 
 
 def _end(status: int) -> NoReturn:
