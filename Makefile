@@ -26,7 +26,7 @@ $(BIN)/python:
 
 $(VENV)/serve.done: pyproject.toml | $(BIN)/python
 	@echo "== installing dragoman with server and engine"
-	@$(call install,$(VENV),--editable ".[server$(COMMA)embedded]")
+	@$(call install,$(VENV),--editable ".[server$(COMMA)embedded$(COMMA)console]")
 	@touch $@
 
 $(VENV)/dev.done: pyproject.toml $(VENV)/serve.done

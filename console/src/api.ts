@@ -8,12 +8,15 @@ export const isSignedIn = signal(true);
 export class ApiError extends Error {
   readonly status: number;
   readonly code: string;
+  /** The id of the exchange that failed; "" if the response has none. */
+  readonly requestId: string;
 
-  constructor(message: string, status: number, code: string) {
+  constructor(message: string, status: number, code: string, requestId = "") {
     super(message);
     this.name = "ApiError";
     this.status = status;
     this.code = code;
+    this.requestId = requestId;
   }
 }
 
@@ -66,7 +69,8 @@ export async function apiError(response: Response): Promise<ApiError> {
   const text = await response.text().catch(() => "");
   const error = errorMember(text);
   const message = error?.message || text.slice(0, 300) || response.statusText || "no message";
-  return new ApiError(message, response.status, error?.code ?? "");
+  const requestId = response.headers.get("x-request-id") ?? "";
+  return new ApiError(message, response.status, error?.code ?? "", requestId);
 }
 
 function errorMember(text: string): { message?: string; code?: string } | undefined {

@@ -5,7 +5,7 @@ import { PageView } from "./page-view.tsx";
 import { path } from "./router.ts";
 import { matchRoute } from "./routes.ts";
 import { ShellHeader } from "./shell-header.tsx";
-import SignInForm from "./sign-in-form.tsx";
+import { SignInForm } from "./sign-in-form.tsx";
 
 export function App() {
   const match = matchRoute(path.value);

@@ -2,6 +2,7 @@ import { useSignal } from "@preact/signals";
 import type { ComponentType } from "preact";
 import { useEffect } from "preact/hooks";
 import { EmptyState } from "./components/empty-state.tsx";
+import { ErrorBoundary } from "./components/error-boundary.tsx";
 import { ErrorNotice } from "./components/error-notice.tsx";
 import { Loading } from "./components/loading.tsx";
 import type { PageProps, Route } from "./routes.ts";
@@ -30,7 +31,7 @@ export function PageView({ match }: Props) {
 
   if (!match) {
     return (
-      <EmptyState title="There is no such page">
+      <EmptyState title="There is no such page" isPage>
         <p>
           The <a href="/console">traffic</a> lists the exchanges of this gateway.
         </p>
@@ -40,5 +41,9 @@ export function PageView({ match }: Props) {
   if (error.value) return <ErrorNotice message={error.value} />;
   if (loaded.value?.route !== match.route) return <Loading />;
   const { Page } = loaded.value;
-  return <Page id={match.id} />;
+  return (
+    <ErrorBoundary key={`${match.route.name}/${match.id}`}>
+      <Page id={match.id} />
+    </ErrorBoundary>
+  );
 }

@@ -1,4 +1,5 @@
 import type { ComponentType } from "preact";
+import { SignInForm } from "./sign-in-form.tsx";
 
 export interface PageProps {
   /** The last part of the address, such as the id of an exchange; "" if the page has none. */
@@ -23,7 +24,7 @@ export const ROUTES: Route[] = [
   { name: "models", title: "Models", isListed: true, load: () => import("./pages/models.tsx") },
   { name: "reports", title: "Reports", isListed: true, load: () => import("./pages/reports.tsx") },
   { name: "playground", title: "Playground", isListed: true, load: () => import("./pages/playground.tsx") },
-  { name: "login", title: "Sign in", isListed: false, load: () => import("./sign-in-form.tsx") },
+  { name: "login", title: "Sign in", isListed: false, load: async () => ({ default: SignInForm }) },
   { name: "settings", title: "Settings", isListed: true, load: () => import("./pages/settings.tsx") },
 ];
 
@@ -31,5 +32,14 @@ export const ROUTES: Route[] = [
 export function matchRoute(path: string): { route: Route; id: string } | undefined {
   const [name = "", id = "", ...rest] = path.slice(1).split("/");
   const route = rest.length === 0 ? ROUTES.find((candidate) => candidate.name === name) : undefined;
-  return route && { route, id: decodeURIComponent(id) };
+  return route && { route, id: decoded(id) };
+}
+
+/** The text of a part of an address; one that is not valid stays as it is. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }

@@ -1,5 +1,6 @@
+import { isSignedIn } from "./api.ts";
 import { CaptureSwitch } from "./capture-switch.tsx";
-import { gateway } from "./gateway-state.ts";
+import { gateway, signOut } from "./gateway-state.ts";
 import { href } from "./router.ts";
 import { ROUTES } from "./routes.ts";
 
@@ -18,6 +19,11 @@ export function ShellHeader({ current }: { current: string }) {
         ))}
       </nav>
       {state && <CaptureSwitch capture={state.capture} />}
+      {state?.has_keys && isSignedIn.value && (
+        <button type="button" title={state.key && `Signed in with the key ${state.key}`} onClick={signOut}>
+          Sign out
+        </button>
+      )}
     </header>
   );
 }

@@ -5,7 +5,7 @@ import { loadGateway } from "./gateway-state.ts";
 import { navigate, path } from "./router.ts";
 
 /** Asks for an API key of an administrator; the gateway answers with a session cookie. */
-export default function SignInForm() {
+export function SignInForm() {
   const key = useSignal("");
   const error = useSignal("");
 

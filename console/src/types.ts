@@ -87,10 +87,10 @@ export type SegmentKind =
   | "name"
   | "arguments"
   | "repair"
+  | "broken"
   | "dropped"
   | "unread"
-  | "json-key"
-  | "json-value"
+  | "json"
   | "role"
   | "plain";
 
@@ -127,8 +127,19 @@ export interface SentCall {
   model: string;
   mode: string;
   format: string;
-  why: "first" | "retry" | "failover" | "reask";
+  why: "first" | "retry" | "failover" | "reask" | "tools" | "continued";
   error: string;
+}
+
+export interface Remedy {
+  text: string;
+  toml: string;
+  path: string;
+}
+
+export interface Diagnosis {
+  cause: string;
+  remedies: Remedy[];
 }
 
 export interface ExchangeView {
@@ -141,6 +152,7 @@ export interface ExchangeView {
   previous_id: string;
   cache_note: string;
   sent_calls: SentCall[];
+  diagnosis: Diagnosis | null;
 }
 
 export type Chunking = "recorded" | "chars" | "whole" | "random";

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { distinctNames, filterRows, NO_FILTER } from "../src/traffic/row-filter.ts";
+import { filterRows, NO_FILTER } from "../src/traffic/row-filter.ts";
 import type { RowCall } from "../src/types.ts";
 import { row } from "./support.ts";
 
@@ -31,8 +31,4 @@ test("a search matches all words, of any field and case", () => {
   assert.deepEqual(ids({ search: "READ repaired" }), ["b"]);
   assert.deepEqual(ids({ search: "502 refused" }), ["c"]);
   assert.deepEqual(ids({ search: "502 valid" }), []);
-});
-
-test("the names of a field are sorted and without the empty one", () => {
-  assert.deepEqual(distinctNames(rows, "agent"), ["claude_code", "codex"]);
 });

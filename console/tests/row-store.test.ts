@@ -47,3 +47,9 @@ test("each change makes another array", () => {
   store.merge([row({ id: "b" })]);
   assert.equal(before.length, 1);
 });
+
+test("the names of agents and models are kept, without the empty one", () => {
+  const store = new RowStore();
+  store.merge([row({ agent: "codex", model: "qwen" }), row({ id: "b", agent: "", model: "qwen" })]);
+  assert.deepEqual([[...store.agents], [...store.models]], [["codex"], ["qwen"]]);
+});

@@ -1,4 +1,4 @@
-import type { TrafficRow } from "../src/types.ts";
+import type { Block, ExchangeView, LaneName, Note, Segment, TrafficRow } from "../src/types.ts";
 
 /** A row of a finished exchange with the given members. */
 export function row(members: Partial<TrafficRow>): TrafficRow {
@@ -30,5 +30,34 @@ export function row(members: Partial<TrafficRow>): TrafficRow {
     warnings: [],
     is_captured: false,
     ...members,
+  };
+}
+
+export function note(code: string): Note {
+  return { code, message: "", rule: "", meaning: "", remedy: "", setting: "" };
+}
+
+export function segment(members: Partial<Segment>): Segment {
+  return { text: "", kind: "text", link: "", notes: [], ...members };
+}
+
+export function block(members: Partial<Block>): Block {
+  return { title: "", link: "", change: "", segments: [], ms: null, number: 0, ...members };
+}
+
+/** The view of an exchange with the given blocks in its lanes. */
+export function view(blocks: Partial<Record<LaneName, Block[]>>): ExchangeView {
+  const names: LaneName[] = ["client", "sent", "model", "reply"];
+  return {
+    id: "req_1",
+    row: row({}),
+    is_captured: true,
+    is_running: true,
+    lanes: names.map((name) => ({ name, title: name, summary: "", blocks: blocks[name] ?? [] })),
+    notes: [],
+    previous_id: "",
+    cache_note: "",
+    sent_calls: [],
+    diagnosis: null,
   };
 }

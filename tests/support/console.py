@@ -8,6 +8,7 @@ from typing import Any, Final
 import httpx2
 import msgspec
 
+from dragoman.backends.http.config import HttpConfig
 from dragoman.compose import vendor_tools
 from dragoman.config import Config
 from dragoman.config.console import ConsoleConfig
@@ -16,7 +17,9 @@ from dragoman.console.install import console_installer
 from dragoman.gateway.gateway import Gateway
 from dragoman.mcp_client.config import McpServerConfig
 from dragoman.records.config import RecordsConfig
+from dragoman.server.app import App
 from dragoman.server.keys.ring import KeyRing
+from dragoman.server.reload.snapshot import Snapshot
 from dragoman.usage_limits.admission import UsageLimits
 from support.http_client import http_client
 from support.scripted_backend import AS_PLAYED, Script, Scripted, serving
@@ -29,8 +32,13 @@ CHANGE: Final = {"x-dragoman-console": "1"}
 class ServedConsole:
     """The gateway, and a client of it without cookies of its own."""
 
-    def __init__(self, url: str, client: httpx2.AsyncClient) -> None:
-        self.url, self.client = url, client
+    def __init__(self, url: str, client: httpx2.AsyncClient, app: App) -> None:
+        self.url, self.client, self.app = url, client, app
+
+    def replace_keys(self, keys: KeyRing) -> None:
+        """Puts other API keys in force, as a reload of the settings does."""
+        snapshot = self.app.snapshot
+        self.app.replace(Snapshot(snapshot.gateway, snapshot.config, keys=keys))
 
     async def get(self, path: str, **headers: str) -> httpx2.Response:
         """A request of the page for this path of its API."""
@@ -63,6 +71,7 @@ async def served_console(
     keys: KeyRing | None = None,
     capture: CaptureConfig | None = None,
     records: RecordsConfig | None = None,
+    upstreams: Mapping[str, HttpConfig] | None = None,
     limits: UsageLimits | None = None,
     mcp: Mapping[str, McpServerConfig] | None = None,
     **settings: Any,
@@ -73,17 +82,23 @@ async def served_console(
         console=ConsoleConfig(enabled=True),
         records=records or RecordsConfig(enabled=False),
         capture=capture or CaptureConfig(),
+        upstreams=dict(upstreams or {}),
         mcp=dict(mcp or {}),
     )
     gateway = script
     if not isinstance(gateway, Gateway):
         gateway = Gateway([Scripted(gateway, names)], policy=AS_PLAYED, vendor_tools=vendor_tools(config))
-    install = console_installer(config, limits=limits)
+    install, apps = console_installer(config, limits=limits), list[App]()
+
+    def set_up(app: App) -> None:
+        install(app)
+        apps.append(app)
+
     async with (
-        serving(gateway, keys=keys, limits=limits, capture=config.capture, set_up=install, **settings) as (_, url),
+        serving(gateway, keys=keys, limits=limits, capture=config.capture, set_up=set_up, **settings) as (_, url),
         http_client(url) as client,
     ):
-        yield ServedConsole(url, client)
+        yield ServedConsole(url, client, *apps)
 
 
 def as_json(value: object) -> Any:

@@ -239,10 +239,17 @@ class Server(uvicorn.Server):
 @contextlib.contextmanager
 def in_thread(script: Script, port: int = 0, names: Sequence[str] = ()) -> Iterator[str]:
     """The URL of the application with a script, served in a thread while the test waits for other processes."""
+    with run_in_thread(lambda: served(script, names=names, port=port)) as url:
+        yield url
+
+
+@contextlib.contextmanager
+def run_in_thread(start: Callable[[], contextlib.AbstractAsyncContextManager[Any]]) -> Iterator[str]:
+    """The URL of what `start` serves, in a thread with an event loop of its own."""
     loop, urls = asyncio.new_event_loop(), queue.Queue[str]()
 
     async def serve(stop: asyncio.Event) -> None:
-        async with served(script, names=names, port=port) as s:
+        async with start() as s:
             urls.put(s.url)
             await stop.wait()
 

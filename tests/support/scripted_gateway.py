@@ -14,7 +14,7 @@ import httpx2
 from dragoman import dialects
 from dragoman.core.messages import Message, Request, Text, Tool
 from support.fake_upstream import END, HEAD, Server, piece, server, whole
-from support.gateway import Gateway
+from support.gateway import CHAT, Gateway
 from support.http_client import http_client
 
 Piece: TypeAlias = "str | dict[str, Any]"
@@ -39,12 +39,16 @@ NATIVE: Final = ({"tool_calls": [{"index": 0, "id": "call_1", "type": "function"
 SCRIPTS: Final[Mapping[str, Sequence[Piece]]] = {
     "plain": ("It is ", "fine", " today."),
     "leaky": LEAKED,
+    "leaking": LEAKED,
     "broken": BROKEN,
     "repaired": REPAIRED,
     "caller": NATIVE,
+    "unfinished": BROKEN,
     "thinker": ({"reasoning_content": "The user greets me."}, "Hello."),
 }
 """What a model of this name writes; after a tool result, all write the result."""
+MODELS: Final = ("slow", *(name for name in SCRIPTS if name != "unfinished"))
+"""The models whose calls the upstream server reads."""
 USAGE: Final = {"prompt_tokens": 1200, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 1000}}
 
 
@@ -121,12 +125,18 @@ class ScriptedGateway:
             headers: More headers.
             more: More members of the body.
         """
-        api = dialects.get(dialect)
-        request = Request(model=model, messages=(Message("user", (Text(text),)),), tools=tuple(tools), max_tokens=200)
-        body = json.loads(api.write_request(request, model).body) | {"stream": True, **more}
+        body = request_body(model, text, dialect, tools) | more
         async with http_client(self.url) as client:
-            response = await client.post(api.path, json=body, headers=dict(headers or {}))
+            response = await client.post(dialects.get(dialect).path, json=body, headers=dict(headers or {}))
         return Asked(response.headers["x-request-id"], response)
+
+    @contextlib.asynccontextmanager
+    async def begun(self, model: str) -> AsyncIterator[Asked]:
+        """Sends a request, and yields its response once that has begun; reads it to its end."""
+        body = request_body(model, "Weather in Paris?", "openai_chat", ())
+        async with http_client(self.url) as client, client.stream("POST", CHAT, json=body) as response:
+            yield Asked(response.headers["x-request-id"], response)
+            await response.aread()
 
     async def api(self, method: str, path: str, body: object = None, **headers: str) -> httpx2.Response:
         """Sends one request to the console's own API, as its page does."""
@@ -140,25 +150,33 @@ class ScriptedGateway:
         assert response.status_code == 200, response.text
 
 
+def request_body(model: str, text: str, dialect: str, tools: Sequence[Tool]) -> dict[str, Any]:
+    """The body of a streamed request with one message."""
+    request = Request(model=model, messages=(Message("user", (Text(text),)),), tools=tuple(tools), max_tokens=200)
+    body: dict[str, Any] = json.loads(dialects.get(dialect).write_request(request, model).body)
+    return body | {"stream": True}
+
+
+def _table(name: str, values: Mapping[str, object]) -> str:
+    return "\n".join([f"[upstreams.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())])
+
+
 @contextlib.asynccontextmanager
-async def scripted_gateway(
-    settings: str = "", models: Sequence[str] = (*SCRIPTS, "slow"), upstream_settings: str = ""
-) -> AsyncIterator[ScriptedGateway]:
-    """Starts a gateway with an upstream server `far`.
+async def scripted_gateway(settings: str = "", models: Sequence[str] = MODELS) -> AsyncIterator[ScriptedGateway]:
+    """Starts a gateway with an upstream server, named `far`; as `parsed`, the gateway reads the calls of its models.
 
     Args:
         settings: More settings, in TOML.
-        models: The models of the upstream server.
-        upstream_settings: More settings of the upstream server, in TOML.
+        models: The models of `far`.
     """
     script = Script()
     async with server(script.play) as upstream:
         with tempfile.TemporaryDirectory(prefix="console-") as folder:
             home = Path(folder)
             far = {"url": f"{upstream.url}/v1", "models": list(models), "auto_probe": False, "max_retries": 0}
-            lines = [f"{name} = {json.dumps(value)}" for name, value in far.items()]
-            table = "\n".join(["[upstreams.far]", *lines, upstream_settings])
-            (home / "config.toml").write_text(f"{settings}\n{table}\n")
+            parsed = {**far, "models": ["unfinished"], "tool_mode": "parse", "call_format": "hermes"}
+            tables = [_table("far", far), _table("parsed", parsed), settings]
+            (home / "config.toml").write_text("\n".join(tables))
             process = Gateway(
                 home, "--config", str(home / "config.toml"), settings={"embedded.enabled": "false"}, new_process=True
             )

@@ -1,16 +1,17 @@
 import { useEffect, useRef } from "preact/hooks";
+import { memo } from "../memo.ts";
 import { setQuery } from "../router.ts";
-import type { TrafficRow } from "../types.ts";
 import { OUTCOMES } from "./call-badge.tsx";
-import { distinctNames, type RowFilter } from "./row-filter.ts";
+import type { RowFilter } from "./row-filter.ts";
 
 interface Props {
-  rows: readonly TrafficRow[];
+  agents: readonly string[];
+  models: readonly string[];
   filter: RowFilter;
 }
 
 /** The filter is part of the address, so that going back and links keep it. */
-export function FilterBar({ rows, filter }: Props) {
+export const FilterBar = memo(function FilterBar({ agents, models, filter }: Props) {
   const search = useRef<HTMLInputElement>(null);
   useEffect(() => {
     const focusSearch = (event: KeyboardEvent) => {
@@ -29,6 +30,7 @@ export function FilterBar({ rows, filter }: Props) {
         ref={search}
         type="search"
         class="filter-search"
+        data-testid="filter"
         placeholder="Search: tool, model, error, id …  ( / )"
         aria-label="Search exchanges"
         value={filter.search}
@@ -37,8 +39,8 @@ export function FilterBar({ rows, filter }: Props) {
           if (event.key === "Escape") event.currentTarget.blur();
         }}
       />
-      <Choice label="Agent" name="agent" value={filter.agent} values={distinctNames(rows, "agent")} />
-      <Choice label="Model" name="model" value={filter.model} values={distinctNames(rows, "model")} />
+      <Choice label="Agent" name="agent" value={filter.agent} values={agents} />
+      <Choice label="Model" name="model" value={filter.model} values={models} />
       <Choice label="Calls" name="outcome" value={filter.outcome} values={Object.keys(OUTCOMES)} />
       <label class="filter-failed">
         <input
@@ -50,13 +52,13 @@ export function FilterBar({ rows, filter }: Props) {
       </label>
     </search>
   );
-}
+});
 
 interface ChoiceProps {
   label: string;
   name: string;
   value: string;
-  values: string[];
+  values: readonly string[];
 }
 
 function Choice({ label, name, value, values }: ChoiceProps) {

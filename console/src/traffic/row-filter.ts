@@ -43,10 +43,3 @@ function searchText(row: TrafficRow): string {
   }
   return text;
 }
-
-/** The names that occur in a field, sorted, for the choices of a filter. */
-export function distinctNames(rows: readonly TrafficRow[], field: "agent" | "model"): string[] {
-  const names = new Set(rows.map((row) => row[field]));
-  names.delete("");
-  return [...names].sort((a, b) => a.localeCompare(b));
-}

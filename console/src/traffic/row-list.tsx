@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { navigate } from "../router.ts";
 import type { TrafficRow } from "../types.ts";
+import { indexOf, useKeptPosition } from "./kept-position.ts";
 import { useRowHeight } from "./row-height.ts";
 import { rowElementId, TrafficRowView } from "./traffic-row.tsx";
 import { scrollToRow, virtualWindow } from "./virtual-window.ts";
@@ -40,7 +41,7 @@ export function RowList({ rows, onEnd }: Props) {
     observer.observe(element);
     return () => observer.disconnect();
   }, [viewHeight]);
-  useKeptPosition(scroller, rows, rowHeight);
+  useKeptPosition({ scroller, rows, rowHeight, scrollTop: scrollTop.value, activeId: activeId.value });
 
   const visible = virtualWindow(rows.length, rowHeight, scrollTop.value, viewHeight.value);
   const isAtEnd = visible.end === rows.length;
@@ -56,14 +57,21 @@ export function RowList({ rows, onEnd }: Props) {
     element.scrollTop = scrollToRow(rows.indexOf(row), rowHeight, element.scrollTop, element.clientHeight - rowHeight);
   }
 
+  /** A focus on the list would otherwise show no row. */
+  function chooseFirst({ currentTarget }: { currentTarget: Element }) {
+    if (!currentTarget.matches(":focus-visible") || rows.some((row) => row.id === activeId.value)) return;
+    activeId.value = rows[Math.ceil(scrollTop.value / rowHeight)]?.id ?? "";
+  }
+
   function onKeyDown(event: KeyboardEvent) {
-    const index = rows.findIndex((row) => row.id === activeId.value);
+    const index = indexOf(rows, activeId.value);
     const page = Math.max(1, Math.floor(viewHeight.value / rowHeight) - 2);
     const target = { ArrowDown: index + 1, ArrowUp: index - 1, PageDown: index + page, PageUp: index - page };
     const ends = { Home: 0, End: rows.length - 1 };
     const next = { ...target, ...ends }[event.key as keyof typeof target | keyof typeof ends];
     if (next !== undefined) choose(next);
     else if (event.key === "Enter" && index >= 0) navigate(`/exchanges/${activeId.value}`);
+    else if (event.key === "Escape") activeId.value = "";
     else return;
     event.preventDefault();
   }
@@ -85,6 +93,7 @@ export function RowList({ rows, onEnd }: Props) {
       aria-rowcount={rows.length + 1}
       aria-activedescendant={active && rowElementId(active)}
       tabIndex={0}
+      onFocus={chooseFirst}
       onKeyDown={onKeyDown}
       onClick={onClick}
       onScroll={(event) => {
@@ -107,22 +116,4 @@ export function RowList({ rows, onEnd }: Props) {
       </div>
     </div>
   );
-}
-
-/** Keeps the rows on screen in place while new ones are inserted above them, unless the list is at its top. */
-function useKeptPosition(
-  scroller: { current: HTMLDivElement | null },
-  rows: readonly TrafficRow[],
-  rowHeight: number,
-): void {
-  const before = useRef(rows);
-  useLayoutEffect(() => {
-    const element = scroller.current;
-    const top = element ? before.current[Math.floor(element.scrollTop / rowHeight)] : undefined;
-    if (element && top && element.scrollTop > 0) {
-      const moved = rows.findIndex((row) => row.id === top.id) - before.current.indexOf(top);
-      if (moved > 0) element.scrollTop += moved * rowHeight;
-    }
-    before.current = rows;
-  }, [rows, rowHeight, scroller]);
 }

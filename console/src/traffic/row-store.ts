@@ -7,6 +7,9 @@ export class RowStore {
   readonly #limit: number;
   #rows: TrafficRow[] = [];
   readonly #byId = new Map<string, TrafficRow>();
+  /** All names that occurred, for the choices of the filter. */
+  readonly agents = new Set<string>();
+  readonly models = new Set<string>();
 
   constructor(limit = ROW_LIMIT) {
     this.#limit = limit;
@@ -16,31 +19,39 @@ export class RowStore {
     return this.#rows;
   }
 
-  /** Inserts rows, or replaces those with the same id. */
+  /** Inserts rows, or replaces those with the same id. The cost of a batch is linear in the number of rows. */
   merge(changed: readonly TrafficRow[]): void {
-    if (changed.length === 0) return;
-    const rows = this.#rows.slice();
+    const fresh = new Map<string, TrafficRow>();
     for (const row of changed) {
-      const known = this.#byId.get(row.id);
-      // A page of older rows, fetched while an exchange ended, may know less of it.
-      if (known && known.state !== "running" && row.state === "running") continue;
-      if (known) rows.splice(rows.indexOf(known, position(rows, known.began_s)), 1);
-      rows.splice(position(rows, row.began_s), 0, row);
-      this.#byId.set(row.id, row);
+      const known = fresh.get(row.id) ?? this.#byId.get(row.id);
+      // A page of rows that was fetched while an exchange ended may know less of it.
+      if (!known || known.state === "running" || row.state !== "running") fresh.set(row.id, row);
     }
+    if (fresh.size === 0) return;
+    const kept = this.#rows.filter((row) => !fresh.has(row.id));
+    const rows = mergeOrdered([...fresh.values()].sort(byBeginning), kept);
+    for (const row of fresh.values()) this.#keep(row);
     for (const row of rows.splice(this.#limit)) this.#byId.delete(row.id);
     this.#rows = rows;
   }
+
+  #keep(row: TrafficRow): void {
+    this.#byId.set(row.id, row);
+    if (row.agent) this.agents.add(row.agent);
+    if (row.model) this.models.add(row.model);
+  }
 }
 
-/** The index of the first row that did not begin later. */
-function position(rows: readonly TrafficRow[], beganS: number): number {
-  let low = 0;
-  let high = rows.length;
-  while (low < high) {
-    const middle = (low + high) >> 1;
-    if ((rows[middle] as TrafficRow).began_s > beganS) low = middle + 1;
-    else high = middle;
+function byBeginning(a: TrafficRow, b: TrafficRow): number {
+  return b.began_s - a.began_s;
+}
+
+function mergeOrdered(fresh: readonly TrafficRow[], kept: readonly TrafficRow[]): TrafficRow[] {
+  const rows: TrafficRow[] = [];
+  let next = 0;
+  for (const row of fresh) {
+    for (let old = kept[next]; old && old.began_s > row.began_s; old = kept[++next]) rows.push(old);
+    rows.push(row);
   }
-  return low;
+  return rows.concat(kept.slice(next));
 }

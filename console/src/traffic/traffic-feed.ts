@@ -1,4 +1,4 @@
-import { signal } from "@preact/signals";
+import { type Signal, signal } from "@preact/signals";
 import { apiUrl, getJson } from "../api.ts";
 import { errorText } from "../errors.ts";
 import { EventStream, type StreamState } from "../event-stream.ts";
@@ -10,6 +10,9 @@ const PAGE_ROWS = 200;
 /** The exchanges of the gateway: finished ones from its records, and those that run and end while the page is open. */
 export class TrafficFeed {
   readonly rows = signal<readonly TrafficRow[]>([]);
+  /** Names for the choices of the filter, sorted. */
+  readonly agents = signal<readonly string[]>([]);
+  readonly models = signal<readonly string[]>([]);
   readonly hasMore = signal(false);
   readonly isLoaded = signal(false);
   readonly error = signal("");
@@ -73,7 +76,13 @@ export class TrafficFeed {
   #merge(rows: TrafficRow[]): void {
     this.#store.merge(rows);
     this.rows.value = this.#store.rows;
+    updateNames(this.agents, this.#store.agents);
+    updateNames(this.models, this.#store.models);
   }
+}
+
+function updateNames(shown: Signal<readonly string[]>, names: Set<string>): void {
+  if (shown.value.length !== names.size) shown.value = [...names].sort((a, b) => a.localeCompare(b));
 }
 
 /** The records are read by the end of the exchanges. */

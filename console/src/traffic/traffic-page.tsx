@@ -1,11 +1,13 @@
 import { useComputed, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { EmptyState } from "../components/empty-state.tsx";
 import { ErrorNotice } from "../components/error-notice.tsx";
-import { Loading } from "../components/loading.tsx";
+import type { StreamState } from "../event-stream.ts";
+import { formatExactCount } from "../format.ts";
 import { query } from "../router.ts";
 import type { CallOutcome, TrafficRow } from "../types.ts";
 import { FilterBar } from "./filter-bar.tsx";
+import { NoMatches } from "./no-matches.tsx";
+import { NoRows } from "./no-rows.tsx";
 import { filterRows, type RowFilter } from "./row-filter.ts";
 import { RowList } from "./row-list.tsx";
 import { feed } from "./traffic-feed.ts";
@@ -26,9 +28,10 @@ export default function TrafficPage() {
     <div class="traffic-page">
       <h1 class="visually-hidden">Traffic</h1>
       <div class="traffic-tools">
-        <FilterBar rows={rows.value} filter={filter.value} />
+        <FilterBar agents={feed.agents.value} models={feed.models.value} filter={filter.value} />
         <button
           type="button"
+          data-testid="pause"
           aria-pressed={paused.value !== undefined}
           onClick={() => {
             paused.value = paused.value ? undefined : feed.rows.value;
@@ -39,13 +42,20 @@ export default function TrafficPage() {
         <ListState shown={shown.value.length} total={rows.value.length} paused={paused.value} />
       </div>
       {feed.error.value && <ErrorNotice message={feed.error.value} />}
-      {rows.value.length === 0 ? (
-        <NoRows />
-      ) : (
-        <RowList rows={shown.value} onEnd={() => paused.value || void feed.fetchOlder()} />
-      )}
+      <List rows={shown.value} isFiltered={rows.value.length > 0} isPaused={paused.value !== undefined} />
     </div>
   );
+}
+
+interface ListProps {
+  rows: readonly TrafficRow[];
+  isFiltered: boolean;
+  isPaused: boolean;
+}
+
+function List({ rows, isFiltered, isPaused }: ListProps) {
+  if (rows.length > 0) return <RowList rows={rows} onEnd={() => isPaused || void feed.fetchOlder()} />;
+  return isFiltered ? <NoMatches /> : <NoRows />;
 }
 
 function filterFromQuery(values: URLSearchParams): RowFilter {
@@ -57,6 +67,13 @@ function filterFromQuery(values: URLSearchParams): RowFilter {
     isFailedOnly: values.get("failed") === "1",
   };
 }
+
+const STREAM_STATES: Record<StreamState, string> = {
+  open: "live",
+  connecting: "connecting …",
+  waiting: "disconnected, trying again …",
+  closed: "ended",
+};
 
 interface ListStateProps {
   shown: number;
@@ -73,22 +90,9 @@ function ListState({ shown, total, paused }: ListStateProps) {
       )
     : 0;
   return (
-    <p class="list-state" role="status">
-      {shown === total ? total.toLocaleString("en") : `${shown.toLocaleString("en")} of ${total.toLocaleString("en")}`}
-      {paused ? ` · paused, ${newer} newer` : state === "open" ? " · live" : " · connecting …"}
+    <p class="list-state" role="status" data-stream={state}>
+      {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`}
+      {paused ? ` · paused, ${newer} newer` : ` · ${STREAM_STATES[state]}`}
     </p>
-  );
-}
-
-function NoRows() {
-  if (!feed.isLoaded.value) return feed.error.value ? null : <Loading />;
-  return (
-    <EmptyState title="No exchanges yet">
-      <p>Send a request to this gateway, and it appears here at once:</p>
-      <pre class="code">dragoman run claude</pre>
-      <p>or, with any OpenAI client:</p>
-      <pre class="code">{`curl ${location.origin}/v1/chat/completions -H 'content-type: application/json' \\
-  -d '{"model": "default", "messages": [{"role": "user", "content": "Hello"}]}'`}</pre>
-    </EmptyState>
   );
 }

@@ -172,6 +172,6 @@ def _line(line: list[str], ids: bool) -> str:
             escaped = arguments.replace("\n", "\\n")
             return f"call {name} {escaped} {id}" if ids else f"call {name} {escaped}"
         case ["incomplete", name, arguments, _]:
-            return f"incomplete {name} {arguments}"
+            return f"incomplete {name} {arguments}".replace("\n", "\\n")
         case _:
             return " ".join(line)

@@ -20,7 +20,8 @@ from dragoman.folder_registry import FolderRegistry
 
 _ORDER: Final = (
     *("init", "serve", "run", "chat", "ask", "doctor", "probe", "models", "keys", "pull", "parse", "formats", "tokens"),
-    *("route", "report", "log", "replay", "bundle", "mcp", "deploy", "completion", "help", "version"),
+    *("console", "watch", "route", "report", "log", "replay", "bundle", "mcp", "deploy", "completion", "help"),
+    "version",
 )
 """Order of the commands in the help; others follow."""
 _COMMANDS: Final = FolderRegistry[Callable[..., None]](__name__, __path__, "add")

@@ -2,7 +2,6 @@
 
 import argparse
 import os
-import re
 import sys
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
@@ -13,12 +12,11 @@ from dragoman import config as settings
 from dragoman import dialects, extras
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.http.config import HttpConfig
-from dragoman.catalog import models
 from dragoman.cli._terminal import ProgressLine, printable
 from dragoman.cli.pull import download_weights
 from dragoman.compose import claude_login, embedded_weights, progress
+from dragoman.config.effective import key_as_toml, setting_rows, value_as_toml
 from dragoman.config.server import ServerConfig
-from dragoman.config.values import is_secret_setting, toml
 from dragoman.core.errors import BackendUnavailableError, ConfigError
 
 CAPTURE_HELP: Final = "folder of one capture, folder of several captures (the newest is used), or a bundle (.zip)"
@@ -31,9 +29,6 @@ EXPLAIN_HELP: Final = "print how each part of the raw text was parsed, and why"
 TOOLS_FILE: Final = "JSON file of tools in OpenAI or Anthropic format (a list, or an object with `tools`)"
 _MAX_LINES: Final = 12
 """Maximum number of lines of a difference that are printed as text."""
-_NAMED_SECTIONS: Final = ("upstreams", "mcp", "keys", "prices", "ray_deployments", "formats", "backends")
-"""Sections of tables whose names the user chooses."""
-_BARE_KEY: Final = re.compile(r"[A-Za-z0-9_-]+")
 BASE_URL: Final = "at this base URL, such as http://127.0.0.1:1234/v1"
 
 
@@ -167,52 +162,16 @@ def print_status(text: str) -> None:
     print(printable(f"dragoman: {text}"), file=sys.stderr, flush=True)
 
 
-def setting_rows(config: settings.Config, origin: dict[str, str], *, everything: bool) -> Iterator[dict[str, object]]:
-    """Yields the settings, each with its `key`, `value` and `origin`; `hidden` in place of a value that is secret.
-
-    Args:
-        config: the settings.
-        origin: where each setting that is not at its default comes from, by its key.
-        everything: also the settings that are at their default.
-    """
-    rows = [*settings.setting_values(config)]
-    rows += ((f"model_aliases.{toml(alias)}", target) for alias, target in config.model_aliases.items())
-    for key, written in rows:
-        value = written or models.default().name if key == "embedded.model" else written
-        if not (everything or key in origin or key.startswith("model_aliases.")):
-            continue
-        is_secret = is_secret_setting(key, value)
-        place = origin.get(key.replace('"', ""), "default")
-        content = (
-            {"hidden": f"{len(value)} " if isinstance(value, tuple | dict) else ""} if is_secret else {"value": value}
-        )
-        yield {"key": key, **content, "origin": place}
-
-
 def format_settings(config: settings.Config, origin: dict[str, str], *, everything: bool = True) -> str:
     """Returns the settings as TOML, each with its origin; secrets are not shown. Arguments as `setting_rows`."""
     lines = []
     for row in setting_rows(config, origin, everything=everything):
-        key, value = _dotted(str(row["key"])), row.get("value")
+        key, value = key_as_toml(str(row["key"])), row.get("value")
         note = f"{row['hidden']}not shown" if "hidden" in row else "not set" if value is None else ""
-        line = f"# {key}: {note}" if note else f"{key} = {_inline(value)}"
+        line = f"# {key}: {note}" if note else f"{key} = {value_as_toml(value)}"
         lines.append(f"{line}  # {row['origin']}")
     rest = [] if everything else ["# all other settings have their defaults; --all prints them too"]
     return "\n".join([*lines, *rest, "# the settings are valid"])
-
-
-def _dotted(key: str) -> str:
-    """Returns the key as TOML: a name that the user chose is quoted where it must be, as in `prices."vllm/*"`."""
-    section, _, rest = key.partition(".")
-    name, _, field = rest.rpartition(".")
-    is_plain = section not in _NAMED_SECTIONS or _BARE_KEY.fullmatch(name)
-    return key if is_plain else f"{section}.{toml(name)}.{field}"
-
-
-def _inline(value: object) -> str:
-    if isinstance(value, dict):
-        return f"{{{', '.join(f'{toml(name)} = {_inline(each)}' for name, each in value.items())}}}"
-    return toml(value)
 
 
 def first_lines(difference: Sequence[str]) -> Iterator[str]:

@@ -108,7 +108,7 @@ def run(args: argparse.Namespace) -> int:
         RemoteError: the server does not respond.
     """
     try:
-        from dragoman.backends.probe import probe
+        from dragoman.backends.probe import evidence, probe
         from dragoman.backends.probe.cache import store
     except ImportError as error:
         raise ConfigError(f"asking servers needs more than is installed: {extras.install_command('server')}") from error
@@ -133,6 +133,7 @@ def run(args: argparse.Namespace) -> int:
             )
         )
     store(config, report.model, report.provider, report.fingerprint, report.choice)  # used by tool mode auto
+    evidence.store_report(config, report)
     print(json.dumps(msgspec.to_builtins(report), indent=2) if args.json else printable(format_report(report, config)))
     return 0
 
@@ -165,6 +166,8 @@ def _list(as_json: bool) -> int:
 
 def format_report(report: "ProbeReport", config: HttpConfig) -> str:
     """Returns the report as text."""
+    from dragoman.backends.probe.settings_table import settings_table
+
     version = f" {report.version}" if report.version else ""
     lines = [
         f"{report.url} is {report.title}{version}; asked: {report.model}, by {report.api}, in {report.seconds} s",
@@ -185,27 +188,6 @@ def format_report(report: "ProbeReport", config: HttpConfig) -> str:
         "",
         fill(f"Best asked in tool mode {choice.tool_mode}: {choice.why}.", _WIDTH),
         "",
-        settings_table(report, config),
+        settings_table(report, config.api_key_env),
     ]
     return "\n".join(lines)
-
-
-def settings_table(report: "ProbeReport", config: HttpConfig) -> str:
-    """Returns the TOML table for the settings file."""
-    fields = {
-        "url": report.url,
-        "api": report.api if report.api != HttpConfig(url="").api else "",
-        "provider": report.provider,
-        "api_key_env": config.api_key_env,
-        "tool_mode": report.choice.tool_mode,
-        "call_format": report.choice.call_format,
-        "context_window": _truncation_limit(report),
-    }
-    lines = [f"{name} = {json.dumps(value)}" for name, value in fields.items() if value]
-    return "\n".join([f"[upstreams.{report.provider or 'upstream'}]", *lines])
-
-
-def _truncation_limit(report: "ProbeReport") -> int:
-    """Returns the context size of a server that silently truncates prompts, so that Dragoman refuses them; else 0."""
-    cuts = bool(report.provider) and servers.get(report.provider).cuts
-    return int(report.found("context").facts.get("tokens", 0)) if cuts else 0

@@ -25,7 +25,6 @@ from dragoman.cli._common import (
     format_settings,
     missing_extras_message,
     print_status,
-    setting_rows,
     upstream_flags,
 )
 from dragoman.cli._terminal import exit_status
@@ -37,6 +36,7 @@ from dragoman.compose.plugin_parts import check_plugins
 from dragoman.compose.records import record_writer
 from dragoman.compose.reload import rebuild_gateway
 from dragoman.config.checks import requires_keys
+from dragoman.config.effective import setting_rows
 from dragoman.config.keys_file import writable_by_others
 from dragoman.config.position import error_line, with_line
 from dragoman.config.server import ServerConfig

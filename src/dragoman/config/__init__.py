@@ -133,7 +133,7 @@ def setting_docs() -> Iterator[tuple[str, str, Any, str]]:
     """Yields every key with its type, default and description."""
     for section in msgspec.structs.fields(Config):
         if isinstance(section.default, msgspec.Struct):
-            yield from _fields(section.name, section.type)
+            yield from table_docs(section.name, section.type)
 
 
 def setting_values(config: Config) -> Iterator[tuple[str, object]]:
@@ -154,11 +154,17 @@ def setting_values(config: Config) -> Iterator[tuple[str, object]]:
         yield from ((f"backends.{name}.{key}", value) for key, value in settings.items())
 
 
-def _fields(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
+def table_docs(section: str, struct: type[msgspec.Struct]) -> Iterator[tuple[str, str, Any, str]]:
+    """Yields every key of a table with its type, default and description.
+
+    Args:
+        section: The key of the table.
+        struct: Its type.
+    """
     hints = get_type_hints(struct, include_extras=True)
     for field in msgspec.structs.fields(struct):
         if isinstance(field.default, msgspec.Struct):
-            yield from _fields(f"{section}.{field.name}", type(field.default))
+            yield from table_docs(f"{section}.{field.name}", type(field.default))
             continue
         meaning = hints[field.name].__metadata__[0].description
         origin = hints[field.name].__origin__

@@ -15,6 +15,8 @@ from starlette.staticfiles import StaticFiles
 
 from dragoman import __version__, dialects
 from dragoman.console.api import CaptureState, ConsoleState
+from dragoman.console.context_use import routes as context_use
+from dragoman.console.exchange import routes as exchange
 from dragoman.console.playground import routes as playground
 from dragoman.console.reports import routes as reports
 from dragoman.console.responses import error_response, json_response, read_json
@@ -22,6 +24,7 @@ from dragoman.console.security import API, ASSETS, KEY, LOGIN, ConsoleGuard
 from dragoman.console.services import ConsoleServices
 from dragoman.console.sessions import COOKIE, LIFETIME_S, Sessions
 from dragoman.console.traffic import routes as traffic
+from dragoman.console.upstreams import routes as upstreams
 from dragoman.core.errors import (
     AuthError,
     BackendUnavailableError,
@@ -36,7 +39,14 @@ from dragoman.server.client_watch import Asgi
 STATIC: Final = Path(__file__).parent / "static"
 """The built page (folder `console/` of the repository)."""
 _SMALL_BYTES: Final = 64 * 1024
-_AREAS: Final = (traffic.routes, reports.routes, playground.routes)
+_AREAS: Final = (
+    traffic.routes,
+    exchange.routes,
+    context_use.routes,
+    upstreams.routes,
+    reports.routes,
+    playground.routes,
+)
 _STATUSES: Final = (
     (AuthError, 401, "unauthorized"),
     (ForbiddenError, 403, "forbidden"),

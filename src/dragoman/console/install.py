@@ -51,10 +51,12 @@ def console_installer(
         from dragoman.console.app import console_app
         from dragoman.console.services import ConsoleServices
         from dragoman.console.sessions import Sessions, session_secret
+        from dragoman.console.workers import ConsoleFolder
         from dragoman.server.observe.live_feed import LiveFeed
 
         feed = LiveFeed()
-        services = ConsoleServices(app, config, feed, source, limits)
+        folder = None if shared_dir is None else ConsoleFolder(shared_dir)
+        services = ConsoleServices(app, config, feed, source, limits, folder)
         app.serve_console(console_app(services, Sessions(session_secret(shared_dir))), feed)
 
     return install

@@ -6,13 +6,16 @@ from contextlib import aclosing
 from typing import Final, TypeAlias, TypeVar
 
 import msgspec
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response, StreamingResponse
+from starlette.types import Receive, Scope, Send
 
 from dragoman.console.api import ApiError, ErrorBody
 from dragoman.console.services import ConsoleServices
 from dragoman.core.errors import BackendUnavailableError, RequestError, RequestTooLargeError
 
+BODY_TIMEOUT: Final = "dragoman.body_timeout_s"
+"""Name of the seconds to receive a body in the ASGI scope of each request."""
 MAX_STREAMS: Final = 32
 """Maximum number of open streams of one gateway process."""
 PING_S: Final = 10.0
@@ -58,11 +61,15 @@ async def read_json(request: Request, shape: type[T], max_bytes: int) -> T:
         RequestError: the body is not JSON of this shape.
         RequestTooLargeError: the body is too large.
     """
-    data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > max_bytes:
-            raise RequestTooLargeError(f"expected a body of at most {max_bytes} bytes, got more")
+    data, timeout_s = bytearray(), request.scope[BODY_TIMEOUT]
+    try:
+        async with asyncio.timeout(timeout_s):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > max_bytes:
+                    raise RequestTooLargeError(f"expected a body of at most {max_bytes} bytes, got more")
+    except (TimeoutError, ClientDisconnect):
+        raise RequestError(f"expected the whole body within {timeout_s:g} s, got {len(data)} bytes") from None
     try:
         return msgspec.json.decode(bytes(data), type=shape)
     except (msgspec.DecodeError, RecursionError) as error:
@@ -70,42 +77,61 @@ async def read_json(request: Request, shape: type[T], max_bytes: int) -> T:
 
 
 def event_stream(services: ConsoleServices, events: AsyncGenerator[Event, None]) -> Response:
-    """Returns a response with server-sent events, which ends when the gateway is about to stop.
+    """Returns a response with server-sent events; it ends when the gateway is about to stop or has other API keys.
 
     Args:
         services: the services of the console.
         events: yields names of events and their values for JSON.
-
-    Raises:
-        BackendUnavailableError: too many streams are open.
     """
-    if services.open_streams >= MAX_STREAMS:
-        message = f"expected at most {MAX_STREAMS} open streams of the console, got another one; close other pages"
-        raise BackendUnavailableError(message, retry_after_s=5)
-    headers = {"x-accel-buffering": "no"}
-    return StreamingResponse(_encoded(services, events), media_type="text/event-stream", headers=headers)
+    return _EventStream(services, events)
+
+
+class _EventStream(StreamingResponse):
+    """Counts itself, so that there are at most `MAX_STREAMS`."""
+
+    def __init__(self, services: ConsoleServices, events: AsyncGenerator[Event, None]) -> None:
+        encoded = _encoded(services, events)
+        super().__init__(encoded, media_type="text/event-stream", headers={"x-accel-buffering": "no"})
+        self._services, self._events = services, events
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Sends the stream.
+
+        Raises:
+            BackendUnavailableError: too many streams are open.
+        """
+        services = self._services
+        if services.app.page_streams >= MAX_STREAMS:
+            await self._events.aclose()
+            message = f"expected at most {MAX_STREAMS} open streams of the console, got another one; close other pages"
+            raise BackendUnavailableError(message, retry_after_s=5)
+        services.app.page_streams += 1
+        try:
+            await super().__call__(scope, receive, send)
+        finally:
+            services.app.page_streams -= 1
 
 
 async def _encoded(services: ConsoleServices, events: AsyncGenerator[Event, None]) -> AsyncIterator[bytes]:
     """Yields events as bytes, and pings while there are none."""
-    services.open_streams += 1
-    try:
-        yield _PING
-        async with aclosing(_until_draining(services, events)) as running:
-            async for event in running:
-                yield _PING if event is None else encode_event(*event)
-    finally:
-        services.open_streams -= 1
+    yield _PING
+    async with aclosing(_while_allowed(services, events)) as running:
+        async for event in running:
+            yield _PING if event is None else encode_event(*event)
 
 
-async def _until_draining(
+async def _while_allowed(
     services: ConsoleServices, events: AsyncGenerator[Event, None]
 ) -> AsyncGenerator[Event | None, None]:
-    """Yields the events until the gateway is about to stop, and None whenever there was none for `PING_S`."""
-    idle_s = 0.0
+    """Yields the events, and None whenever there was none for `PING_S`.
+
+    It ends when the gateway is about to stop, or its API keys are others: the page's own may have been revoked, and
+    its next request is verified again.
+    """
+    idle_s, keys = 0.0, services.app.snapshot.keys
     waiting = asyncio.ensure_future(anext(events, None))
     try:
-        while not services.app.is_draining:
+        while not services.app.is_draining and services.app.snapshot.keys is keys:
             done, _ = await asyncio.wait([waiting], timeout=_CLOSING_S)
             idle_s = 0.0 if done else idle_s + _CLOSING_S
             if done and waiting.result() is None:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from dragoman.config.checks import is_reachable
-from dragoman.console.responses import error_response
+from dragoman.console.responses import BODY_TIMEOUT, error_response
 from dragoman.console.sessions import COOKIE, Sessions
 from dragoman.core.errors import AuthError, DragomanError, ForbiddenError, quote
 from dragoman.server import paths
@@ -76,7 +76,8 @@ class ConsoleGuard:
                 scope, receive, send_protected
             )
             return
-        await self._inner(scope if key is None else {**scope, KEY: key}, receive, send_protected)
+        more = {BODY_TIMEOUT: self._app.snapshot.config.body_timeout_s} | ({} if key is None else {KEY: key})
+        await self._inner({**scope, **more}, receive, send_protected)
 
     def _check_site(self, scope: Scope, path: str, headers: Mapping[str, str]) -> None:
         """Refuses requests of other web pages.

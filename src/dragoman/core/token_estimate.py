@@ -81,7 +81,7 @@ MESSAGE_TOKENS: Final = 4
 _CALL_TOKENS: Final = 12
 _TOOL_TOKENS: Final = 16
 """Tokens of the field names around a tool's name, description and schema."""
-_TOOLS_TOKENS: Final = 120
+TOOLS_TOKENS: Final = 120
 """Tokens of the vendor's or template's own text about tools, if there are any."""
 
 
@@ -116,20 +116,24 @@ class TokenEstimator:
         """Returns the estimated input tokens of the request, without responses it refers to."""
         texts = [request.response_schema]
         tools = known_tools(request.tools)
-        tokens = _TOOLS_TOKENS if tools else 0
+        tokens = TOOLS_TOKENS if tools else 0
         for tool in tools:
-            texts += _tool_texts(tool)
+            texts += tool_texts(tool)
             tokens += _TOOL_TOKENS
         for message in request.messages:
             tokens += MESSAGE_TOKENS
             for part in message.parts:
-                texts += _part_texts(part)
+                texts += part_texts(part)
                 tokens += self._tokens_without_text(part)
         return tokens + self.estimate("\n".join(filter(None, texts)))
 
     def estimate_part(self, part: Part) -> int:
         """Returns the estimated input tokens of one message part."""
-        return self._tokens_without_text(part) + self.estimate("\n".join(filter(None, _part_texts(part))))
+        return self._tokens_without_text(part) + self.estimate("\n".join(filter(None, part_texts(part))))
+
+    def estimate_tool(self, tool: Tool) -> int:
+        """Returns the estimated input tokens of the definition of one tool, without `TOOLS_TOKENS`."""
+        return _TOOL_TOKENS + self.estimate("\n".join(filter(None, tool_texts(tool))))
 
     def _tokens_without_text(self, part: Part) -> int:
         """Returns the tokens of a part other than its text."""
@@ -154,7 +158,7 @@ class TokenEstimator:
         return min(-(-size[0] // _PATCH_PIXELS) * -(-size[1] // _PATCH_PIXELS), self._image)
 
 
-def _tool_texts(tool: Tool) -> Iterator[str]:
+def tool_texts(tool: Tool) -> Iterator[str]:
     """Yields the texts of a tool; for a tool that the vendor runs, the JSON of all its fields."""
     yield tool.name
     if tool.kind == "function":
@@ -164,8 +168,8 @@ def _tool_texts(tool: Tool) -> Iterator[str]:
         yield from (bytes(raw).decode() for raw in tool.extra.values())
 
 
-def _part_texts(part: Part) -> Iterator[str]:
-    """Yields the texts of a part."""
+def part_texts(part: Part) -> Iterator[str]:
+    """Yields the texts of a part, which may be empty."""
     match part:
         case Text(text) | Refusal(text):
             yield text
@@ -176,7 +180,7 @@ def _part_texts(part: Part) -> Iterator[str]:
             yield arguments
         case ToolResult(parts=parts):
             for inner in parts:
-                yield from _part_texts(inner)
+                yield from part_texts(inner)
         case Document(source, title):
             yield title
             yield source.text

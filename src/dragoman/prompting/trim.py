@@ -84,6 +84,10 @@ _DEPENDENCY_KEYWORDS: Final = (
 """Keywords of a schema that can make an optional parameter necessary."""
 
 
+_OMITTED: Final = "; tools that the model is not offered: "
+_WARNING_TIER: Final = re.compile(r"trimmed \((\w+)\)")
+
+
 class TrimmedRequest(NamedTuple):
     """A trimmed request."""
 
@@ -97,8 +101,14 @@ class TrimmedRequest(NamedTuple):
         """Returns the warning about the trimming by this tier; empty if nothing was saved."""
         message = f"tool descriptions and system text were trimmed ({tier}), about {self.saved_tokens} tokens"
         if self.omitted_tools:
-            message += f"; tools that the model is not offered: {', '.join(self.omitted_tools)}"
+            message += f"{_OMITTED}{', '.join(self.omitted_tools)}"
         return (Notice("prompt_trimmed", message),) if self.saved_tokens else ()
+
+
+def parse_warning(message: str) -> tuple[str, tuple[str, ...]]:
+    """Returns the tier and the omitted tools that the message of the warning `prompt_trimmed` names."""
+    match, (_, _, omitted) = _WARNING_TIER.search(message), message.partition(_OMITTED)
+    return match[1] if match else "off", tuple(omitted.split(", ")) if omitted else ()
 
 
 class Tier(NamedTuple):

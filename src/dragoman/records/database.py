@@ -87,18 +87,23 @@ def open_for_writing(location: Location) -> "Engine":
     return engine
 
 
+class EmptyDatabaseError(ConfigError):
+    """There is no database, or it has no tables yet: the first record creates both."""
+
+
 def open_for_reading(location: Location) -> "Engine":
     """Returns an engine for queries.
 
     Raises:
-        ConfigError: There are no records yet, the database cannot be reached, or its tables are of another version.
+        EmptyDatabaseError: There are no records yet.
+        ConfigError: The database cannot be reached, or its tables are of another version.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
-    from dragoman.records.migrate import SchemaError, check_readable
+    from dragoman.records.migrate import NoTablesError, SchemaError, check_readable
 
     if location.path and not location.path.exists():
-        raise ConfigError(
+        raise EmptyDatabaseError(
             f"expected records in {location.display_name}, got no such file: it is created by the first request to "
             "`dragoman serve`; another location is set by `records.url`"
         )
@@ -110,7 +115,8 @@ def open_for_reading(location: Location) -> "Engine":
         raise ConfigError(f"cannot read the records in {location.display_name}: {describe(error)}") from None
     except SchemaError as error:
         engine.dispose()
-        raise ConfigError(f"cannot read the records in {location.display_name}: {error}") from None
+        kind = EmptyDatabaseError if isinstance(error, NoTablesError) else ConfigError
+        raise kind(f"cannot read the records in {location.display_name}: {error}") from None
     return engine
 
 

@@ -20,6 +20,10 @@ class SchemaError(Exception):
     """The tables are those of another version of Dragoman."""
 
 
+class NoTablesError(SchemaError):
+    """The database has no tables yet."""
+
+
 def migrate(engine: "Engine") -> None:
     """Creates the tables or updates them; several processes may do so at the same time.
 
@@ -44,7 +48,8 @@ def check_readable(engine: "Engine") -> None:
         if not _is_current(connection):
             found = _revision(connection)
             what = f"revision {found} of the tables" if found else "no tables"
-            raise SchemaError(f"expected revision {VERSION} of the tables, got {what}; `dragoman serve` updates them")
+            kind = SchemaError if found else NoTablesError
+            raise kind(f"expected revision {VERSION} of the tables, got {what}; `dragoman serve` updates them")
 
 
 def _is_current(connection: "Connection") -> bool:

@@ -16,7 +16,6 @@
 A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan it then follows.
 """
 
-import logging
 import os
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
@@ -41,13 +40,12 @@ from dragoman.off_loop import off_loop
 from dragoman.records.writer import RecordWriter
 from dragoman.server import paths, stored
 from dragoman.server.base_exchange import Route, encode_headers, error_headers, respond
-from dragoman.server.capture.memory import MemoryCaptures
 from dragoman.server.capture.recorder import CaptureRecorder
 from dragoman.server.client_watch import Asgi, Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
 from dragoman.server.keys.admission import identify, observe_sent
-from dragoman.server.keys.key import NO_RIGHTS, ApiKey
+from dragoman.server.keys.key import NO_RIGHTS, REQUEST_KEY, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
 from dragoman.server.models.model_list import list_response, model_response
@@ -60,7 +58,7 @@ from dragoman.server.observe.server_span import ServerSpan
 from dragoman.server.passthrough import Passthrough
 from dragoman.server.reload import admin
 from dragoman.server.reload.report import ReloadReport
-from dragoman.server.reload.snapshot import Snapshot
+from dragoman.server.reload.snapshot import NewCaptures, Snapshot
 from dragoman.usage_limits.admission import UsageLimits
 from dragoman.wire.dialect import Dialect
 
@@ -73,9 +71,6 @@ _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
 _ONE_MODEL: Final = "/v1/models/{id}"
 _ONE_RESPONSE: Final = "/v1/responses/{id}"
-
-
-log = logging.getLogger("dragoman.server")
 
 
 class App:
@@ -124,9 +119,11 @@ class App:
         self._by_path |= {"/models/load": Route(chat, loads=True), "/models/unload": Route(chat, loads=False)}
         self.console: Asgi | None = None
         """Serves the paths of the console; None: there is no console."""
+        self.page_streams = 0
+        """Number of responses to pages of the console that are streams."""
         self.feed: LiveFeed | None = None
         """The exchanges for pages that watch them; None: there are no such pages."""
-        self._memory: MemoryCaptures | None = None
+        self._new_captures: NewCaptures | None = None
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._limits = limits
         self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
@@ -136,7 +133,7 @@ class App:
 
     def replace(self, snapshot: Snapshot) -> None:
         """Puts another configuration in force: requests that begin from now on use it."""
-        snapshot.capture_in_memory(self._memory)
+        snapshot.capture_for_console(self._new_captures)
         self.snapshot = snapshot
         if self._metrics:
             self._metrics.follow(snapshot.gateway)
@@ -151,14 +148,14 @@ class App:
         self.console = console
         self.feed = self._finished.feed = feed
 
-    def capture_in_memory(self, memory: MemoryCaptures | None) -> None:
-        """Captures exchanges that begin from now on in memory, if they are not captured to disk.
+    def capture_for_console(self, make: NewCaptures | None) -> None:
+        """Captures exchanges that begin from now on for the console, if they are not captured to disk anyway.
 
         Args:
-            memory: where they are captured; None: they are not captured.
+            make: returns the captures of a configuration; None: exchanges are not captured.
         """
-        self._memory = memory
-        self.snapshot.capture_in_memory(memory)
+        self._new_captures = make
+        self.snapshot.capture_for_console(make)
 
     def count_reload(self, report: ReloadReport) -> None:
         """Counts a reload of the configuration."""
@@ -170,7 +167,7 @@ class App:
         if scope["type"] == "lifespan":
             await self._lifespan(receive, send)
         elif scope["type"] == "http":
-            if self.console is not None and paths.is_console_path(paths.own_path(scope)):
+            if paths.CONSOLE in scope["path"] and self.console is not None and paths.is_console_path(scope):
                 await self.console(scope, receive, send)
             else:
                 await self._http(scope, receive, send)
@@ -212,7 +209,8 @@ class App:
         capture: CaptureRecorder | None = None
         try:
             fields |= snapshot.check_origin(headers)
-            key = identify(record, _authenticate(snapshot.keys, method, path, headers), posted, self._limits)
+            own_key = scope.get(REQUEST_KEY) or _authenticate(snapshot.keys, method, path, headers)
+            key = identify(record, own_key, posted, self._limits)
             if route is not None and headers.get("upgrade", "").lower() == "websocket":
                 raise WebSocketUnsupportedError(f"no WebSocket is served at {quote(path)}; send POST")
             if path == _MCP and gateway.mcp_endpoint is not None and method == "POST":

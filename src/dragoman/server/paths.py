@@ -83,8 +83,9 @@ def not_found(method: str, path: str, served: Iterable[str], routes: Iterable[st
     return NotFoundError(f"{message}; there are {', '.join(routes)}")
 
 
-def is_console_path(path: str) -> bool:
-    """Returns whether the console serves this path."""
+def is_console_path(scope: Scope) -> bool:
+    """Returns whether the console serves the path of this request."""
+    path = own_path(scope)
     return path.startswith(CONSOLE) and path[len(CONSOLE) : len(CONSOLE) + 1] in ("", "/")
 
 

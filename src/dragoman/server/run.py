@@ -64,6 +64,12 @@ class Server(uvicorn.Server):
         if isinstance(self._app, App):
             self._app.is_draining = True
 
+    @property
+    def running_responses(self) -> int:
+        """Number of running responses, without streams of the console, which end by themselves while it drains."""
+        streams = self._app.page_streams if isinstance(self._app, App) else 0
+        return max(0, len(self.server_state.tasks) - streams)
+
     @contextlib.contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Leaves the signals to `on_signals`."""
@@ -181,7 +187,7 @@ class Shutdown:
         """Accepts no more connections, and lets running responses finish within `graceful_shutdown_s`."""
         if not self.server.should_exit:
             self.server.close_after_responses()
-            self.on_drain(len(self.server.server_state.tasks))
+            self.on_drain(self.server.running_responses)
         self.server.should_exit = True
         if self.starting is not None:
             self.starting.cancel()

@@ -280,7 +280,9 @@ async def test_claude_cli_exchange_is_replayed_without_claude(
 
 
 @pytest.mark.model
-def test_truncated_call_of_embedded_model_is_replayed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_truncated_call_of_embedded_model_is_replayed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture
+) -> None:
     place = tmp_path / "kept"
     with running(tmp_path, "--capture", str(place)) as own:
         messages = [{"role": "user", "content": "What is the weather in Paris?"}]
@@ -298,6 +300,11 @@ def test_truncated_call_of_embedded_model_is_replayed(tmp_path: Path, capsys: py
     assert "the problem is still in it" in capsys.readouterr().out
     assert "What is the weather" not in "".join(unpacked(tmp_path / "bug.zip").values())
     assert cli.main(["replay", str(tmp_path / "bug.zip")]) == 0
+    # As long as the engine reads the prompt, the console replays an exchange without output.
+    output = folders(place)[0] / "1/model-output-1.jsonl"
+    output.write_bytes(output.read_bytes().splitlines(keepends=True)[0])
+    cli.main(["replay", str(place)])
+    assert "bug while answering" not in caplog.text
 
 
 async def test_results_of_tools_that_gateway_ran_are_replayed(

@@ -11,12 +11,13 @@ from bench.terminal import Terminal
 
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local import describe
+from dragoman.backends.embedded.local.measurements import ModelMeasurement, load_measurement, store_measurement
 from dragoman.backends.embedded.local.memory import MB, PROCESS_BYTES
 from dragoman.backends.embedded.local.model_facts import find_local_models
 from dragoman.backends.embedded.weights import checksums
-from dragoman.cli.models import measure, show
+from dragoman.cli.models import measure
 from dragoman.cli.models.loaded import format_states
-from dragoman.cli.models.measurements import ModelMeasurement, load_measurement, store_measurement
 from dragoman.cli.models.small_check import TASKS, Task, is_right
 from dragoman.core.messages import ToolCall
 from support.base_environment import dragoman
@@ -343,8 +344,9 @@ def test_measurement_is_stored_and_shown(
     settings = {"DRAGOMAN_" + key.replace(".", "_").upper(): str(value) for key, value in SMALL.items()}
     for name, value in {**variables(tmp_path), **settings, "DRAGOMAN_EMBEDDED_DISCOVER": "false"}.items():
         monkeypatch.setenv(name, value)
-    for module in (measure, show):
-        monkeypatch.setattr(module, "TASKS", (TASKS[0], TASKS[-1]))
+    assert len(TASKS) == describe.TASKS
+    monkeypatch.setattr(measure, "TASKS", (TASKS[0], TASKS[-1]))
+    monkeypatch.setattr(describe, "TASKS", 2)
     assert main(["models", "show", MODEL, "--measure", "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)["measured"]
     assert shown["tasks"] == 2

@@ -1,10 +1,13 @@
 """The list of exchanges: those that run appear in the stream, end, and are found again in the list."""
 
+import contextlib
+import sqlite3
 from pathlib import Path
 from typing import Any
 
 from dragoman.config.server import CaptureConfig
 from dragoman.core.errors import UpstreamError
+from dragoman.records.config import RecordsConfig
 from support.console import ServedConsole, served_console
 from support.gateway import CHAT
 from support.scripted_backend import body, plain
@@ -55,3 +58,11 @@ async def test_captures_in_memory_end_with_the_switch_and_those_on_disk_are_foun
     async with served_console(plain, capture=CaptureConfig(dir=str(tmp_path))) as console:
         assert (await console.get("/state")).json()["capture"] == {"mode": "disk", "filter": "all"}
         assert (await ended_row(console))["is_captured"] is True
+
+
+async def test_list_is_empty_while_the_tables_of_the_records_are_created(tmp_path: Path) -> None:
+    path = tmp_path / "records.sqlite"
+    with contextlib.closing(sqlite3.connect(path)) as database:
+        database.execute("PRAGMA journal_mode = WAL")
+    async with served_console(plain, records=RecordsConfig(url=f"sqlite:///{path}")) as console:
+        assert (await console.get("/traffic")).json() == {"rows": [], "has_more": False}

@@ -99,7 +99,7 @@ async def test_prompt_is_rendered_in_thread(
     path, asked = dialects.get("openai_chat").path, body("openai_chat", "completions")
     assert await posted(app, path, asked) == 200
     threads: list[bool] = []
-    template = behind["completions"]._planner._templates.get("completions", behind["completions"]._config.chat_template)
+    template = behind["completions"].planner._templates.get("completions", behind["completions"].config.chat_template)
     render = template._template.render
 
     def rendered(**variables: Any) -> str:

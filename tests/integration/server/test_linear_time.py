@@ -128,13 +128,13 @@ async def test_large_upstream_request_is_written_in_thread(
 ) -> None:
     """Other requests can be served meanwhile; a small request is not, since a thread would cost more."""
     threads: list[bool] = []
-    write = behind[how]._planner.plan
+    write = behind[how].planner.plan
 
     def outgoing(*args: Any, **more: Any) -> Any:
         threads.append(threading.current_thread() is not threading.main_thread())
         return write(*args, **more)
 
-    monkeypatch.setattr(behind[how]._planner, "plan", outgoing)
+    monkeypatch.setattr(behind[how].planner, "plan", outgoing)
     for size in (LARGE_BYTES // 2, LARGE_BYTES):
         said = [{"role": "user", "content": "x" * size}]
         body = {"model": how, "messages": said, "max_tokens": 1, "tools": []}

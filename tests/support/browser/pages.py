@@ -12,15 +12,18 @@ from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import urlsplit
 
+from bench import offline
 from playwright.async_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Page, Request, async_playwright
 
-from support.gateway import DEADLINE_S
+from support.http_client import DEADLINE_S
 from support.paths import ROOT
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")
-AXE = ROOT / "console" / "node_modules" / "axe-core" / "axe.min.js"
+AXE = offline.CLIENTS / "axe-core" / "axe.min.js"
 SCREENSHOTS = ROOT / "build" / "console-screenshots"
 LOCAL = ("127.0.0.1", "localhost")
+MAX_STEPS = 60
+"""Maximum number of keys that lead to an element."""
 SERIOUS = ("serious", "critical")
 WATCH_VIOLATIONS = """
 addEventListener("securitypolicyviolation", event =>
@@ -124,9 +127,17 @@ class Tab:
         """Returns a session of the Chrome DevTools Protocol."""
         return await self.page.context.new_cdp_session(self.page)
 
+    async def focus(self, selector: str, key: str = "Tab") -> None:
+        """Moves the focus to an element by the keyboard, as a user without a mouse does."""
+        for _ in range(MAX_STEPS):
+            await self.page.keyboard.press(key)
+            if await self.page.evaluate("selector => !!document.activeElement?.matches(selector)", selector):
+                return
+        raise AssertionError(f"{key} does not reach {selector} in {MAX_STEPS} steps")
+
     async def violations(self) -> list[str]:
         """Returns the serious and critical findings of axe-core."""
-        assert AXE.exists(), f"{AXE} is missing; install it: make console"
+        assert AXE.exists(), f"{AXE} is missing; install it: make test-clients"
         await self.page.evaluate(AXE.read_text() + "\n;undefined")
         found: dict[str, Any] = await self.page.evaluate("() => axe.run(document, {resultTypes: ['violations']})")
         serious = [each for each in found["violations"] if each["impact"] in SERIOUS]
@@ -178,7 +189,13 @@ async def tab(
         viewport={"width": width, "height": height}, color_scheme=theme, reduced_motion="reduce"
     )
     try:
-        yield (one := await new_tab(context, url))
+        one = await new_tab(context, url)
+        try:
+            yield one
+        except BaseException:
+            await one.keep(f"failed-{width}-{theme}")
+            print("errors of the page:", one.watch.errors, "text:", await one.page.inner_text("body"))
+            raise
         one.watch.check(*expected)
     finally:
         await context.close()

@@ -265,3 +265,11 @@ def test_hints_are_added_in_linear_time(piece: str) -> None:
         return partial(hints.add_hints, said, ("read",))
 
     assert cpu_cost.growth(work, 5_000, 20_000, most=2.5) < 2.5
+
+
+def test_tier_and_omitted_tools_are_read_from_the_warning() -> None:
+    (warning,) = trim.TrimmedRequest(Request("m", ()), 5, ("read", "search")).warnings("max")
+    assert trim.parse_warning(warning.message) == ("max", ("read", "search"))
+    (warning,) = trim.TrimmedRequest(Request("m", ()), 5).warnings("tools")
+    assert trim.parse_warning(warning.message) == ("tools", ())
+    assert trim.parse_warning("another warning") == ("off", ())

@@ -251,4 +251,6 @@ class EmbeddedResponse:
         if not self._ended:
             self.listener.discard()
         reason = "stop_sequence" if self._stops.found else self._reason
-        return [ev.UsageUpdate(self._usage), Finish(reason, self._stops.found)]
+        # A capture of a request whose prompt is being read has no output, not even its size.
+        start = self._start(self._usage.input_tokens)
+        return [*start, ev.UsageUpdate(self._usage), Finish(reason, self._stops.found)]

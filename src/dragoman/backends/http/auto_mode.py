@@ -20,7 +20,7 @@ import msgspec
 from dragoman.backends.http.config import HttpConfig
 from dragoman.backends.http.connection import UpstreamConnection
 from dragoman.backends.http.model_modes import ModelMode, ModelModes
-from dragoman.backends.probe import DECISIVE_CHECKS, open_context, run_checks, shared_results
+from dragoman.backends.probe import DECISIVE_CHECKS, evidence, open_context, run_checks, shared_results
 from dragoman.backends.probe.cache import CachedProbe, load, store, version
 from dragoman.backends.probe.recommend import recommend_trusted
 from dragoman.backends.probe.report import Recommendation
@@ -89,6 +89,10 @@ class AutoMode:
         """Applies the cached probe result of this model, if there is one. Call it before each request."""
         if not self._is_replaced(model) and model in self._cached:
             return
+        self._adopt(model, load(self._config, model))
+
+    def reload_cached(self, model: str) -> None:
+        """Applies the result that was stored for this model, as by a probe that a user asked for."""
         self._adopt(model, load(self._config, model))
 
     def _adopt(self, model: str, probe: CachedProbe | None) -> None:
@@ -174,9 +178,11 @@ class AutoMode:
             choice = recommend_trusted(provider)
         else:
             log.info(_PROBE_STARTED, self._name, model, self._name)
-            choice = (await run_checks(context, self._config, DECISIVE_CHECKS)).choice
-            if choice.tool_mode == "prompt":  # Dragoman constrains the model then
-                choice = (await run_checks(context, self._config, ("constrained",))).choice
+            report = await run_checks(context, self._config, DECISIVE_CHECKS)
+            if report.choice.tool_mode == "prompt":  # Dragoman constrains the model then
+                report = await run_checks(context, self._config, ("constrained",))
+            choice = report.choice
+            await asyncio.to_thread(evidence.store_report, self._config, report)
         self._save(model, choice, provider.name if provider else "", fingerprint)
 
     def _record_leak(self, model: str) -> None:

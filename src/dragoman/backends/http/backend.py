@@ -94,14 +94,14 @@ class HttpBackend(Backend):
             ConfigError: the API is unknown, or the variable of the key is not set.
         """
         self.name = self._name = name
-        self._config = config
+        self.config = config
         self._dialect = dialect_of(name, config)
         if config.compaction not in COMPACTION_MODES:
             hint = one_of(config.compaction, COMPACTION_MODES, "expected ")
             raise ConfigError(f"unknown {quote(config.compaction)}{hint} - at upstreams.{name}.compaction")
-        self._planner = RequestPlanner(name, config, self._dialect, replies)
-        self.reply_store = self._planner.verbatim_history.store
-        provider = self._planner.provider
+        self.planner = RequestPlanner(name, config, self._dialect, replies)
+        self.reply_store = self.planner.verbatim_history.store
+        provider = self.planner.provider
         self._passthrough = config.passthrough or (provider is not None and provider.passthrough)
         self.modes = ModelModes(name, config)
         """The tool mode of each model."""
@@ -109,21 +109,21 @@ class HttpBackend(Backend):
         headers = self._dialect.auth_headers(key)
         self._connection = UpstreamConnection(name, config, headers, versioned=versioned, key=key, shared=shared)
         self._responses = ResponseOpener(
-            name, config, self._dialect, self._planner.verbatim_history, self._connection.secret_values.clean_error
+            name, config, self._dialect, self.planner.verbatim_history, self._connection.secret_values.clean_error
         )
         self._model_list = None if config.models else ModelList(name, self._connection)
         self._listed_ids: tuple[str, ...] | None = None
         """The ids from which `_models` was built."""
         self._models: tuple[ServedModel, ...] = ()
         may_probe = may_probe and allows_probe(config)
-        self._auto: AutoMode | None = None
+        self.auto_mode: AutoMode | None = None
         if may_probe or may_recall:
-            found, connection = self._planner.set_provider, self._connection
-            self._auto = AutoMode(name, config, connection, self.modes, found, can_probe=may_probe, shared=shared)
+            found, connection = self.planner.set_provider, self._connection
+            self.auto_mode = AutoMode(name, config, connection, self.modes, found, can_probe=may_probe, shared=shared)
 
     def models(self) -> Sequence[ServedModel]:
         """Returns the models of the settings, else those that the server listed; each also as `NAME/model`."""
-        listed = self._model_list.ids if self._model_list else self._config.models
+        listed = self._model_list.ids if self._model_list else self.config.models
         if listed is not self._listed_ids:
             self._listed_ids = listed
             self._models = tuple(map(self._model, listed))
@@ -132,7 +132,7 @@ class HttpBackend(Backend):
     def _model(self, id: str) -> ServedModel:
         name, created = self._model_list.details.get(id, ModelDetails()) if self._model_list else ModelDetails()
         aliases = (f"{self._name}/{id}",)
-        return ServedModel(id, self._config.context_window or None, self._name, aliases, name, created)
+        return ServedModel(id, self.config.context_window or None, self._name, aliases, name, created)
 
     def health(self) -> Mapping[str, object]:
         """Returns the URL, whether models are known, and the state of the connection, for /health."""
@@ -149,12 +149,12 @@ class HttpBackend(Backend):
         return {
             "kind": "http",
             "url": self._connection.display_url,
-            **self._planner.describe(model, self._mode_of(model)),
+            **self.planner.describe(model, self._mode_of(model)),
         }
 
     def request_as_shown(self, request: Request) -> Request:
         """Returns the request with the models' own earlier text; see `Backend`."""
-        return self._planner.verbatim_history.restore(request)
+        return self.planner.verbatim_history.restore(request)
 
     def secret_values(self) -> Sequence[str]:
         """Returns the API key, if there is one."""
@@ -170,8 +170,8 @@ class HttpBackend(Backend):
         """Stops background work and closes the connection pool."""
         if self._model_list:
             await self._model_list.close()
-        if self._auto is not None:
-            await self._auto.close()
+        if self.auto_mode is not None:
+            await self.auto_mode.close()
         await self._connection.close()
 
     async def refresh_models(self) -> None:
@@ -194,7 +194,7 @@ class HttpBackend(Backend):
         return await fetch_count(self._name, self._connection, counting, body, self._request_headers(request))
 
     def _token_count_body(self, request: Request, counting: TokenCounting) -> bytes:
-        body = self._planner.token_count_body(request, self._mode_of(request.model))
+        body = self.planner.token_count_body(request, self._mode_of(request.model))
         return count_body(body, counting.forwarded_fields)
 
     def passthrough(self, request: Request, body: bytes, name: str, context: ExchangeContext) -> HttpPassthrough | None:
@@ -215,7 +215,7 @@ class HttpBackend(Backend):
             or request.dialect != self._dialect.name
         ):
             return None
-        if not self._planner.is_passthrough(request, self._mode_of(request.model)):
+        if not self.planner.is_passthrough(request, self._mode_of(request.model)):
             return None
         context.attempts.tool_mode = "native"
         post = partial(self._post, context, self._dialect.path, headers=self._request_headers(request))
@@ -226,7 +226,7 @@ class HttpBackend(Backend):
         """Returns whether the server compacts conversations itself, as OpenAI's does; see `Backend`."""
         if self._dialect.name != "openai_responses" or request.dialect != self._dialect.name:
             return False
-        return compacts_itself(self._config)
+        return compacts_itself(self.config)
 
     def edits_context(self, request: Request) -> bool:
         """Returns whether the server gets the conversation in its own API, and edits it itself; see `Backend`."""
@@ -234,9 +234,9 @@ class HttpBackend(Backend):
 
     def runs_vendor_tools(self) -> bool | None:
         """Returns True for the vendor's own server, False for a type that is known not to; see `Backend`."""
-        if is_host_of(self._config, self._dialect.vendor_hosts):
+        if is_host_of(self.config, self._dialect.vendor_hosts):
             return True
-        provider = self._planner.provider
+        provider = self.planner.provider
         return False if provider is not None and provider.no_vendor_tools else None
 
     def shows_images(self, model: str) -> bool:
@@ -246,7 +246,7 @@ class HttpBackend(Backend):
     def upstream_facts(self, model: str) -> UpstreamFacts:
         """Returns what spans tell about the server; see `Backend`."""
         mode = self._mode_of(model).tool_mode
-        return upstream_facts(self._config.url, self._planner.provider, self._dialect.name, mode)
+        return upstream_facts(self.config.url, self.planner.provider, self._dialect.name, mode)
 
     def forwards(self, path: str, model: str) -> bool:
         """Returns True: the server itself refuses what it does not have; see `Backend`."""
@@ -302,7 +302,7 @@ class HttpBackend(Backend):
                 async for events in batches:
                     yield events
         if opened.plan.without_grammar:
-            self._planner.remember_rejected_constraint(opened.plan)
+            self.planner.remember_rejected_constraint(opened.plan)
 
     async def continue_text(self, request: Request, text: str, context: ExchangeContext) -> EventStream:
         """Yields the rest of a text, if prompts are rendered here; see `Backend`.
@@ -313,9 +313,9 @@ class HttpBackend(Backend):
         mode = self._mode_of(request.model)
         if mode.endpoint != "completions":
             raise UnsupportedError(f"{self._name} renders the prompts of {quote(request.model)} itself", "model")
-        await self._planner.prepare(request.model, mode, self._connection)
+        await self.planner.prepare(request.model, mode, self._connection)
         post = partial(self._post, context, completions.PATH, headers=self._request_headers(request))
-        plan = partial(self._planner.plan, request, mode)
+        plan = partial(self.planner.plan, request, mode)
         async with aclosing(continue_text(plan, post, text, context)) as batches:
             async for batch in batches:
                 yield batch
@@ -330,13 +330,13 @@ class HttpBackend(Backend):
         """
         mode = self._mode_of(request.model)
         if mode.chat_template or mode.endpoint == "completions":
-            await self._planner.prepare(request.model, mode, self._connection)
+            await self.planner.prepare(request.model, mode, self._connection)
         if self.reply_store.shared is not None and mode.writes_past_turns:
-            await self._planner.verbatim_history.recall(request)
+            await self.planner.verbatim_history.recall(request)
         # A chat template is rendered in another process, which has to be waited for.
         in_thread = context.is_large or mode.endpoint == "completions"
         with spent:
-            plan_request = self._planner.plan
+            plan_request = self.planner.plan
             plan = await asyncio.to_thread(plan_request, request, mode) if in_thread else plan_request(request, mode)
         context.attempts.tool_mode = mode.endpoint if mode.endpoint == "completions" else mode.tool_mode
         context.attempts.format = plan.format.name if plan.format is not None else ""
@@ -344,7 +344,7 @@ class HttpBackend(Backend):
             try:
                 return await self._send(plan, context)
             except UpstreamError as error:
-                changed = await off_loop(in_thread, self._planner.plan_without, plan, error) if left else None
+                changed = await off_loop(in_thread, self.planner.plan_without, plan, error) if left else None
                 if changed is None:
                     raise
                 context.attempts.retry(error)
@@ -384,16 +384,16 @@ class HttpBackend(Backend):
 
     def _mode_of(self, model: str) -> ModelMode:
         """Returns the tool mode for a request to this model that is about to be sent."""
-        if self._auto is not None:
-            self._auto.load_cached(model)
+        if self.auto_mode is not None:
+            self.auto_mode.load_cached(model)
         return self.modes.get(model)
 
     def _observe(self, model: str, events: Sequence[AnyEvent]) -> None:
-        if self._auto is None or (len(events) == 1 and type(events[0]) is TextDelta):  # the most frequent case
+        if self.auto_mode is None or (len(events) == 1 and type(events[0]) is TextDelta):  # the most frequent case
             return
         for event in events:
             if type(event) is Finish or type(event) is Notice:
-                self._auto.observe(model, event)
+                self.auto_mode.observe(model, event)
 
     def _request_headers(self, request: Request) -> Mapping[str, str]:
         """Returns the client's headers if they are for this API; of other APIs only those of traces."""

@@ -6,14 +6,10 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dragoman.backends.embedded import gguf
-from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
-from dragoman.backends.embedded.local.files import LocalModel
+from dragoman.backends.embedded.local.describe import model_row
 from dragoman.backends.embedded.local.model_facts import (
-    FormatFacts,
     LocalModels,
     find_local_models,
-    projector_of,
     read_formats,
 )
 from dragoman.backends.embedded.weights import format_size
@@ -47,37 +43,6 @@ def run(args: argparse.Namespace) -> int:
     else:
         print("no model is on this machine; to download one: dragoman pull", file=sys.stderr)
     return 0
-
-
-def model_row(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | None) -> dict[str, Any]:
-    """Returns what `list` and `show` print of a model.
-
-    Args:
-        model: the model.
-        config: its own settings.
-        format: its call format; None: it writes no text.
-    """
-    projector = projector_of(model, config)
-    return {
-        "name": model.id,
-        "aliases": list(model.aliases),
-        "kind": kind_of(model),
-        "origin": model.origin,
-        "path": str(model.path),
-        "size_bytes": model.size_bytes,
-        "context_window": context_window_of(model.shape.context_window, config),
-        "trained_context": model.shape.context_window,
-        "call_format": format.name if format else None,
-        "vision": projector.has_vision,
-        "audio": projector.has_audio,
-    }
-
-
-def kind_of(model: LocalModel) -> str:
-    """Returns what the model makes: text, embeddings, or ranks of documents."""
-    if not model.shape.pooling:
-        return "text"
-    return "rerank" if model.shape.pooling == gguf.RANKS else "embeddings"
 
 
 def format_list(rows: Sequence[Mapping[str, Any]], *, has_gateway: bool) -> str:

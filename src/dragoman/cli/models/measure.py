@@ -14,8 +14,8 @@ from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import TokenText
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.local.files import LocalModel
+from dragoman.backends.embedded.local.measurements import ModelMeasurement
 from dragoman.backends.embedded.local.model_facts import needed_bytes, profile_of
-from dragoman.cli.models.measurements import ModelMeasurement
 from dragoman.cli.models.small_check import TASKS, Task, is_right, request_of
 from dragoman.core.backend import ExchangeContext
 from dragoman.core.collect import complete_calls

@@ -13,10 +13,10 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.local import stores
 from dragoman.backends.embedded.local.files import LocalModel
+from dragoman.backends.embedded.local.find_model import find_model, unknown_model
 from dragoman.backends.embedded.local.model_facts import LocalModels, find_local_models
 from dragoman.backends.embedded.weights.removal import files_of_weights, remove_weights, size_of
 from dragoman.cli._terminal import printable
-from dragoman.cli.models.find_model import find_model, unknown_model
 from dragoman.cli.models.loaded import find_states, gateway_address, load_settings, unload
 from dragoman.core.errors import ConfigError, DragomanError
 

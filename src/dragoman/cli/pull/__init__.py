@@ -2,6 +2,7 @@
 
 import argparse
 import json
+import os
 import sys
 import time
 from collections.abc import Callable
@@ -10,11 +11,12 @@ from shutil import get_terminal_size
 from textwrap import wrap
 
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.weights.hub_choice import choose_from_hub
 from dragoman.backends.embedded.weights.hub_repository import parse_repository
 from dragoman.catalog import models
 from dragoman.cli._terminal import printable
 from dragoman.cli.completion import complete_with, model_names
-from dragoman.cli.pull.hub_choice import choose_from_hub
 from dragoman.cli.pull.progress_bar import ProgressBar
 
 EXAMPLES = """
@@ -91,7 +93,7 @@ def run(args: argparse.Namespace) -> int:
     name: str = args.name or models.default().name
     model: weights.ModelName = name
     if repository := parse_repository(name):
-        choice = choose_from_hub(repository)
+        choice = choose_from_hub(repository, _embedded_settings())
         print(printable(choice.reason), file=sys.stderr)
         model, name = choice.files, choice.files.name
     if weights.is_downloaded(model) and not args.force:
@@ -108,6 +110,14 @@ def run(args: argparse.Namespace) -> int:
     else:
         print(path)
     return 0
+
+
+def _embedded_settings() -> EmbeddedConfig:
+    """Returns the settings of embedded models."""
+    from dragoman import compose
+    from dragoman import config as settings
+
+    return settings.load(compose.settings_path(None), os.environ, {})[0].embedded
 
 
 def _model_row(model: models.ModelProfile) -> dict[str, object]:

@@ -6,7 +6,6 @@ from collections.abc import AsyncGenerator
 from functools import partial
 from typing import Final
 
-import msgspec
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -14,8 +13,9 @@ from starlette.routing import BaseRoute, Route
 from dragoman.console.api import TrafficPage, TrafficRow
 from dragoman.console.responses import event_stream, json_response
 from dragoman.console.services import ConsoleServices
+from dragoman.console.traffic.changes import RowChanges
 from dragoman.console.traffic.history import read_page
-from dragoman.console.traffic.rows import row_of_log, row_of_record, row_of_running
+from dragoman.console.traffic.rows import row_of_log, row_of_record
 from dragoman.core.errors import RequestError, quote
 
 TICK_S: Final = 0.1
@@ -60,29 +60,16 @@ async def _stream(services: ConsoleServices, request: Request) -> Response:
 
 
 async def _changes(services: ConsoleServices) -> AsyncGenerator[tuple[str, object], None]:
-    """Yields the rows that have changed; at first those of the running exchanges, if there are any or not."""
-    is_first = True
-    sent: dict[str, TrafficRow] = {}
-    with services.feed.watch() as watcher:
+    """Yields the rows that have changed; at first those of the running exchanges, whether there are any or not."""
+    changes, is_first = RowChanges(services.feed), True
+    with services.feed.watch() as watcher, services.other_rows() as others:
         while True:
-            ended = watcher.take_ended()
-            rows = [row_of_record(record, bool(record.captured)) for record in ended]
-            running = {}
-            for id, (record, capture) in list(services.feed.running.items()):
-                row = row_of_running(record, capture is not None)
-                earlier = sent.get(id)
-                running[id] = row if earlier is None else _with_same_start(row, earlier)
-            rows += [row for id, row in running.items() if row != sent.get(id)]
-            sent = running
+            rows = [*changes.take(watcher), *others]
+            others.clear()
             if rows or is_first:
                 yield "rows", rows
             is_first = False
             await asyncio.sleep(TICK_S)
-
-
-def _with_same_start(row: TrafficRow, earlier: TrafficRow) -> TrafficRow:
-    """Returns the row with the beginning that was sent already: it is computed from two clocks."""
-    return msgspec.structs.replace(row, began_s=earlier.began_s)
 
 
 def _number(request: Request, name: str, default: float, low: float, high: float) -> float:

@@ -79,6 +79,23 @@ def row_of_running(record: AccessRecord, is_captured: bool) -> TrafficRow:
     )
 
 
+def row_of_facts(facts: Mapping[str, Any], ended_s: float) -> TrafficRow:
+    """Returns the row of an exchange of which only its capture is known.
+
+    Args:
+        facts: the fields of its log line.
+        ended_s: when it ended, in seconds since 1970.
+    """
+    calls = [
+        RowCall(tool=tool, outcome=outcome, count=count)
+        for tool, counts in facts.get("by_tool", {}).items()
+        for outcome, count in counts.items()
+        if outcome != "steps"
+    ]
+    values = {**facts, "ended_s": ended_s, "total_ms": facts.get("ms", 0)}
+    return _row(values, facts.get("warnings", ()), calls, is_captured=True)
+
+
 def _row(values: Mapping[str, Any], warnings: Sequence[str], calls: list[RowCall], is_captured: bool) -> TrafficRow:
     """Returns the row of an ended exchange.
 

@@ -57,6 +57,7 @@ def capture_files(capture: CaptureRecorder, outcome: Mapping[str, object], gatew
         "headers": redact.redact_headers(capture.headers),
     }
     files: Files = {"request.json": _pretty(request)}
+    reply = list(capture.reply)  # of an exchange that runs there is more any moment
     if capture.body:
         files["body"] = capture.body
     if capture.request is not None:
@@ -67,8 +68,8 @@ def capture_files(capture: CaptureRecorder, outcome: Mapping[str, object], gatew
         files[TOOL_RUNS] = _lines(capture.tool_runs, msgspec.to_builtins)
     if capture.events:
         files["events.jsonl"] = _lines(capture.events, event_json)
-    if capture.reply:
-        files["reply.jsonl"] = jsonl(_reply(capture.reply, hide))
+    if reply:
+        files["reply.jsonl"] = jsonl(_reply(reply, hide))
     files[SUMMARY] = _pretty(_summary(capture, outcome, gateway))
     return {
         n: hide.redact_stream(data) if n.endswith(".jsonl") else hide.redact_bytes(data) for n, data in files.items()
@@ -114,13 +115,12 @@ def _call_files(call: BackendCall, hide: Redactor) -> Files:
 def _output_files(output: ModelOutput, hide: Redactor) -> bytes:
     """Returns the model's output in chunks, after a line with the request's target and before one with how it ended."""
     lines: list[dict[str, object]] = [{"ms": output.ms, "target": output.target}]
-    if all(isinstance(piece, bytes) for _, piece in output.pieces):
-        cleaned = rechunk(
-            hide.redact_stream(b"".join(piece for _, piece in output.pieces)), [len(p) for _, p in output.pieces]
-        )
-        lines += [{"ms": ms, **chunk_to_json(piece)} for (ms, _), piece in zip(output.pieces, cleaned, strict=True)]
+    pieces = list(output.pieces)  # of an exchange that runs there are more any moment
+    if all(isinstance(piece, bytes) for _, piece in pieces):
+        cleaned = rechunk(hide.redact_stream(b"".join(piece for _, piece in pieces)), [len(p) for _, p in pieces])
+        lines += [{"ms": ms, **chunk_to_json(piece)} for (ms, _), piece in zip(pieces, cleaned, strict=True)]
     else:
-        lines += [{"ms": ms, **_piece(piece)} for ms, piece in output.pieces]
+        lines += [{"ms": ms, **_piece(piece)} for ms, piece in pieces]
     if output.error is not None:
         lines.append({"error": error_json(output.error)})
     elif output.abandoned:

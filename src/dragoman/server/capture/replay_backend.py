@@ -135,15 +135,15 @@ class _HttpReplayBackend(HttpBackend):
         super().__init__(facts["name"], config, {})
         self._requested_model, self._captured_modes = model, [mode]
         self.modes.set_measured(model, mode)
-        history, clean = self._planner.verbatim_history, self._connection.secret_values.clean_error
+        history, clean = self.planner.verbatim_history, self._connection.secret_values.clean_error
         self._responses = _RecordingOpener(
             facts["name"], config, self._dialect, history, clean, reads=reads, new_rechunker=new_rechunker
         )
         if "template" in facts:
-            self._planner.set_template(model, mode, facts)
+            self.planner.set_template(model, mode, facts)
 
     def learn(self, request: Request) -> None:
-        self._planner.verbatim_history.remember(request)
+        self.planner.verbatim_history.remember(request)
 
     def expect(self, facts: Mapping[str, Any]) -> None:
         self._captured_modes.append(_mode_of(facts))

@@ -88,14 +88,27 @@ class CaptureStore:
             return None
         return load(self._folder / name)[1]
 
-    def files_so_far(self, capture: CaptureRecorder, record: AccessRecord) -> Files:
+    def read_file(self, name: str, file: str) -> bytes | None:
+        """Returns one file of a capture; None: there is none.
+
+        Args:
+            name: one of `names`.
+            file: the name of the file.
+        """
+        if self._memory is not None:
+            return (self._memory.get(name) or {}).get(file)
+        with suppress(OSError):
+            return (self._folder / name / file).read_bytes() if _FOLDER.fullmatch(name) else None
+        return None
+
+    def files_so_far(self, capture: CaptureRecorder, facts: Mapping[str, object]) -> Files:
         """Returns the files of an exchange that still runs.
 
         Args:
             capture: what is captured of it.
-            record: what is observed of it.
+            facts: the fields of its log line so far.
         """
-        return capture_files(capture, record.facts(), self._gateway, self._redactor)
+        return capture_files(capture, facts, self._gateway, self._redactor)
 
     def begin(self, method: str, path: str, headers: Mapping[str, str]) -> CaptureRecorder | None:
         """Returns the recorder for this exchange, or None if it is not captured.

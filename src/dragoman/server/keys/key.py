@@ -8,6 +8,9 @@ import msgspec
 from dragoman.config.keys import KeyConfig, expiry_time
 from dragoman.core.client import ANONYMOUS, ClientFacts, Permissions
 
+REQUEST_KEY: Final = "dragoman.request_key"
+"""Name of the `ApiKey` in the ASGI scope of a request that this process makes itself; requests of clients have none."""
+
 
 class ApiKey(msgspec.Struct, frozen=True):
     """A valid API key.

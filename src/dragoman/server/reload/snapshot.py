@@ -1,12 +1,12 @@
 """One configuration in force. Each request reads it once, at its beginning, and uses it to its end."""
 
 from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ForbiddenError, quote
 from dragoman.gateway.gateway import Gateway
 from dragoman.host_names import LOOPBACK, host_name, parse_host_header, parse_origin_header
-from dragoman.server.capture.memory import MemoryCaptures
 from dragoman.server.capture.store import CaptureStore
 from dragoman.server.keys.ring import KeyRing
 
@@ -74,15 +74,14 @@ class Snapshot:
         else:
             callback()
 
-    def capture_in_memory(self, memory: MemoryCaptures | None) -> None:
-        """Captures exchanges that begin from now on in memory, if they are not captured to disk.
+    def capture_for_console(self, make: "NewCaptures | None") -> None:
+        """Captures exchanges that begin from now on for the console, if they are not captured to disk anyway.
 
         Args:
-            memory: where they are captured; None: they are not captured.
+            make: returns the captures of a configuration; None: exchanges are not captured.
         """
         if not self.captures_to_disk:
-            secrets = self.keys.plain_secrets()
-            self.captures = None if memory is None else CaptureStore(NO_CAPTURE, self.gateway, secrets, memory=memory)
+            self.captures = None if make is None else make(self)
 
     def check_host(self, headers: Mapping[str, str]) -> None:
         """Refuses a request for an unknown host, as after DNS rebinding.
@@ -121,3 +120,7 @@ class Snapshot:
         if name not in self.hosts and "*" not in self.hosts:
             advice = f"; add {quote(name)} to server.allowed_hosts if it should be" if name else ""
             raise ForbiddenError(f"{header} {quote(value)} is not served{advice}")
+
+
+NewCaptures: TypeAlias = Callable[[Snapshot], CaptureStore]
+"""Returns the captures of a configuration."""

@@ -4,11 +4,15 @@ import hashlib
 import os
 from contextlib import suppress
 from pathlib import Path
+from typing import Final
 
 import msgspec
 
 from dragoman.backends.embedded.local.files import LocalModel
 from dragoman.backends.embedded.weights import cache_dir
+
+TASKS: Final = 10
+"""Number of tasks of the small check of tool calls."""
 
 
 class ModelMeasurement(msgspec.Struct, frozen=True):

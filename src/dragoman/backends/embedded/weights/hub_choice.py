@@ -1,9 +1,9 @@
-"""Which files of a repository on the Hugging Face Hub `dragoman pull` downloads."""
+"""Which files of a repository on the Hugging Face Hub are downloaded."""
 
-import os
 from dataclasses import replace
 from typing import Final, NamedTuple
 
+from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.local import memory
 from dragoman.backends.embedded.weights import format_size
 from dragoman.backends.embedded.weights.hub_repository import (
@@ -29,17 +29,17 @@ class ChosenFiles(NamedTuple):
     """What was chosen, in a sentence for the user."""
 
 
-def choose_from_hub(name: RepositoryName) -> ChosenFiles:
+def choose_from_hub(name: RepositoryName, config: EmbeddedConfig) -> ChosenFiles:
     """Returns the files of the model that suits this machine, or of the quantization that the user named.
+
+    Args:
+        name: the repository.
+        config: the settings, for the memory and the context.
 
     Raises:
         ConfigError: there is no such model, several match, or none fits.
         UpstreamError: the Hub cannot be reached, or failed.
     """
-    from dragoman import compose
-    from dragoman import config as settings
-
-    config = settings.load(compose.settings_path(None), os.environ, {})[0].embedded
     repository = list_repository(name.repo)
     smallest = min(repository.models, key=lambda model: model.size_bytes, default=None)
     shape = fetch_shape(name.repo, smallest.files[0].path) if smallest else None

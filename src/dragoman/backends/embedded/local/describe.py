@@ -1,0 +1,139 @@
+"""A model of this machine, as `dragoman models` and the console describe it."""
+
+from typing import Any
+
+from dragoman.backends.embedded import gguf
+from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.local.files import LocalModel
+from dragoman.backends.embedded.local.measurements import TASKS, ModelMeasurement
+from dragoman.backends.embedded.local.memory import MB
+from dragoman.backends.embedded.local.model_facts import (
+    FormatFacts,
+    needed_bytes,
+    profile_of,
+    projector_of,
+)
+from dragoman.backends.embedded.weights import format_size
+from dragoman.backends.embedded.weights.job import SPLIT_FILE
+
+
+def model_row(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | None) -> dict[str, Any]:
+    """Returns what `list` and `show` print of a model.
+
+    Args:
+        model: the model.
+        config: its own settings.
+        format: its call format; None: it writes no text.
+    """
+    projector = projector_of(model, config)
+    return {
+        "name": model.id,
+        "aliases": list(model.aliases),
+        "kind": kind_of(model),
+        "origin": model.origin,
+        "path": str(model.path),
+        "size_bytes": model.size_bytes,
+        "context_window": context_window_of(model.shape.context_window, config),
+        "trained_context": model.shape.context_window,
+        "call_format": format.name if format else None,
+        "vision": projector.has_vision,
+        "audio": projector.has_audio,
+    }
+
+
+def kind_of(model: LocalModel) -> str:
+    """Returns what the model makes: text, embeddings, or ranks of documents."""
+    if not model.shape.pooling:
+        return "text"
+    return "rerank" if model.shape.pooling == gguf.RANKS else "embeddings"
+
+
+def describe(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | None) -> dict[str, Any]:
+    """Returns `model_row`, and what is read of the file.
+
+    Args:
+        model: the model.
+        config: its own settings.
+        format: its call format; None: it writes no text.
+    """
+    return {
+        **model_row(model, config, format),
+        **_contents(model),
+        "template": format.has_template if format else None,
+        "call_format_found_by": format.by if format else None,
+        "call_format_reason": format.why if format else None,
+        "memory_mb": round(needed_bytes(model, config) / MB),
+    }
+
+
+def _contents(model: LocalModel) -> dict[str, Any]:
+    part = SPLIT_FILE.search(model.path.stem)
+    paths = [model.path]
+    if part is not None:
+        stem = model.path.stem[: part.start()]
+        count = int(part["count"])
+        paths = [model.path.with_name(f"{stem}-{number:05}-of-{count:05}.gguf") for number in range(1, count + 1)]
+    found = [gguf.contents(path) for path in paths]
+    profile = profile_of(model)
+    return {
+        "architecture": found[0].architecture,
+        "parameters": sum(each.parameters for each in found),
+        "quantization": found[0].quantization or None,
+        "licence": profile.licence if profile else found[0].licence or None,
+    }
+
+
+def fact_lines(
+    row: dict[str, Any], config: EmbeddedConfig, format: FormatFacts | None, measurement: ModelMeasurement | None
+) -> list[tuple[str, str]]:
+    """Returns the names and texts of everything that is known of a model.
+
+    Args:
+        row: what `describe` returned.
+        config: the model's own settings.
+        format: its call format; None: it writes no text.
+        measurement: what was measured of it; None: nothing.
+    """
+    facts = [
+        ("file", row["path"]),
+        ("size", format_size(row["size_bytes"])),
+        ("origin", row["origin"] + (", model of the settings" if row["default"] else "")),
+        ("also called", "\n".join(row["aliases"])),
+        ("makes", row["kind"]),
+        ("architecture", row["architecture"]),
+        ("parameters", _millions(row["parameters"])),
+        ("quantization", row["quantization"] or "not stated"),
+        ("context", f"{row['context_window']:,} tokens for each request; trained for {row['trained_context']:,}"),
+    ]
+    if format is not None:
+        facts += [
+            ("template", "in the file" if format.has_template else "none in the file"),
+            ("call format", f"{format.name}, found by: {format.by.replace('_', ' ')}\n{format.why}"),
+        ]
+    facts += [
+        ("vision", "yes" if row["vision"] else "no (it has no projector for images)"),
+        ("licence", row["licence"] or "not stated"),
+        ("memory", f"about {row['memory_mb']:,} MB, with a context for {config.max_concurrency} requests at once"),
+        ("in gateway", row["state"] or ""),
+    ]
+    if format is not None:
+        facts.append(("measured", _measured(measurement, row["name"])))
+    return [(name, text) for name, text in facts if text]
+
+
+def _measured(measurement: ModelMeasurement | None, name: str) -> str:
+    if measurement is None:
+        return f"not yet; run: dragoman models show {name} --measure"
+    untried = TASKS - measurement.tasks
+    late = f" (time ran out for {untried} more)" if untried else ""
+    threads = "1 thread" if measurement.threads == 1 else f"{measurement.threads} threads"
+    return (
+        f"{measurement.date}, {threads}, loaded in {measurement.load_s:.1f} s\n"
+        f"per second: {measurement.prompt_tokens_per_s:,.0f} prompt tokens, "
+        f"{measurement.output_tokens_per_s:,.1f} output tokens\n"
+        f"{measurement.right} of {measurement.tasks} tool-call tasks right{late}"
+    )
+
+
+def _millions(parameters: int) -> str:
+    return f"{parameters / 1e9:.2f} billion" if parameters >= 1e9 else f"{parameters / 1e6:.0f} million"

@@ -1,0 +1,1 @@
+"""One exchange as four aligned lanes, and what can be done with it."""

@@ -1,0 +1,77 @@
+"""Finds the previous request of a conversation among the captures.
+
+Of the same session, or without one of any, it is the request with the most messages in common at its beginning.
+"""
+
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from dragoman.console.exchange.lanes.request_diff import common_messages
+from dragoman.console.exchange.lanes.request_parts import ParsedRequest, parse_request
+from dragoman.identify.client import SESSION_LIMIT_CHARS
+
+MAX_SEARCHED: Final = 100
+"""Number of earlier captures that are searched."""
+_SESSION_HEADERS: Final = ("x-session-id", "x-session-affinity", "session-id", "session_id", "x-claude-code-session-id")
+ReadFile = Callable[[str, str], bytes | None]
+"""Returns a file of the capture of a request id; None: there is none."""
+
+
+class PreviousRequest(NamedTuple):
+    """The previous request of a conversation."""
+
+    id: str
+    body: bytes
+
+
+class _Head(msgspec.Struct):
+    path: str = ""
+    headers: dict[str, str] = {}
+
+
+def find_previous(head: bytes, body: bytes, earlier: Iterable[str], read: ReadFile) -> PreviousRequest | None:
+    """Returns the previous request of the conversation; None: it is not captured.
+
+    Args:
+        head: The file `request.json` of the request.
+        body: Its body.
+        earlier: The request ids of earlier captures, the newest first.
+        read: Reads a file of a capture.
+    """
+    own, parsed = _head(head), parse_request(body)
+    if parsed is None or not parsed.messages:
+        return None
+    session = _session(own, parsed)
+    best: tuple[int, PreviousRequest] | None = None
+    for _, id in zip(range(MAX_SEARCHED), earlier, strict=False):
+        candidate, data = _head(read(id, "request.json")), read(id, "body")
+        if candidate.path != own.path or not data or (other := parse_request(data)) is None:
+            continue
+        their_session = _session(candidate, other)
+        if session and their_session and session != their_session:
+            continue
+        count = common_messages(other, parsed)
+        if count and (best is None or count > best[0]):
+            best = count, PreviousRequest(id, data)
+        if count and count == len(other.messages):  # this request is that one plus an addition
+            break
+    return best[1] if best else None
+
+
+def _head(data: bytes | None) -> _Head:
+    try:
+        return msgspec.json.decode(data or b"{}", type=_Head)
+    except msgspec.DecodeError:
+        return _Head()
+
+
+def _session(head: _Head, parsed: ParsedRequest) -> str:
+    """Returns the agent's id of the conversation; empty if there is none."""
+    settings: Mapping[str, Any] = parsed.settings[0].value if parsed.settings else {}
+    metadata = settings.get("metadata")
+    user = metadata.get("user_id") if isinstance(metadata, dict) else None
+    named = [head.headers.get(name) for name in _SESSION_HEADERS]
+    found = next((each for each in (*named, settings.get("prompt_cache_key"), user) if isinstance(each, str)), "")
+    return found[: 4 * SESSION_LIMIT_CHARS]

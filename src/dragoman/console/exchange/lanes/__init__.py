@@ -1,0 +1,1 @@
+"""The four lanes of an exchange, from the files of its capture."""
