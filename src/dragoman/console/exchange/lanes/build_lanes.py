@@ -76,8 +76,10 @@ def read_settings(capture: LoadedCapture) -> Reads:
     Runs an event loop, so the caller must be in a thread without one.
     """
     replay = Replay(capture)
+    if not any(capture.output_count(number) for number in range(1, capture.backend_call_count + 1)):
+        return replay.read_of
     try:
-        asyncio.run(replay.answered())
+        asyncio.run(replay.find_reads())
     except (DragomanError, ImportError, ValueError, TypeError, KeyError) as error:
         log.debug("%s cannot be replayed: %s", capture.name, type(error).__name__)
     return replay.read_of
@@ -97,7 +99,8 @@ def _client_lane(
             "client", "what the client sent", f"{len(body):,} bytes", [*blocks, LaneBlock(title=_BODY, segments=parts)]
         ), ""
     compared = request_blocks(client, previous)
-    counts = f"{len(client.messages) + len(client.system)} messages, {len(client.tools)} tools, {len(body):,} bytes"
+    messages = sum(part.kind == "message" for part in client.all)
+    counts = f"{messages} messages, {len(client.tools)} tools, {len(body):,} bytes"
     changed = _changes(compared.blocks) if previous else ""
     summary = f"{counts}; {changed}" if changed else counts
     return lane("client", "what the client sent", summary, [*compared.blocks, *blocks]), compared.cache_note
