@@ -30,7 +30,8 @@ export function DetailPanel({ columns, chosen, notes, diagnosis }: Props) {
   const { label, meaning } = SEGMENT_KINDS[segment.kind] ?? SEGMENT_KINDS.plain;
   const shown = distinctNotes([...segment.notes, ...(current.link ? linkedNotes(columns, current.link) : [])]);
   return (
-    <aside class="detail-panel" data-testid="rule" aria-label="Chosen span" aria-live="polite">
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a frame that scrolls must be reachable by keyboard
+    <aside class="detail-panel" data-testid="rule" aria-label="Chosen span" aria-live="polite" tabIndex={0}>
       <header class="detail-head">
         <h2>
           {label} <span class="detail">in {block.title}</span> {current.link && <code>{current.link}</code>}
@@ -56,7 +57,8 @@ export function DetailPanel({ columns, chosen, notes, diagnosis }: Props) {
 function Overview({ notes, diagnosis }: { notes: Note[]; diagnosis: Diagnosis | null }) {
   const list = <NoteList notes={notes} empty="" />;
   return (
-    <aside class="detail-panel is-overview" data-testid="rule" aria-label="Explanation">
+    // biome-ignore lint/a11y/noNoninteractiveTabindex: a frame that scrolls must be reachable by keyboard
+    <aside class="detail-panel is-overview" data-testid="rule" aria-label="Explanation" tabIndex={0}>
       <header class="detail-head">
         <h2>{notes.length > 0 || diagnosis ? "What happened" : "Nothing was changed or dropped"}</h2>
         <p class="detail">Choose a span to see where it came from and which rule applied. Arrow keys move.</p>
