@@ -14,7 +14,7 @@ RemedyCondition: TypeAlias = Literal["is_cut", "reask_is_off", "choice_is_free",
 upstream server may be able to enforce whole calls, and does not yet.
 """
 _REFERENCE: Final = re.compile(r" \(\[[^\]]+\]\([^)]+\)\)")
-"""A link in parentheses, which is no part of the sentence."""
+"""A link in parentheses, which the sentence does not need."""
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
 
 

@@ -55,7 +55,7 @@ def diagnose(services: ConsoleServices, row: TrafficRow) -> Diagnosis | None:
 
 
 def server_facts(services: ConsoleServices, row: TrafficRow) -> ServerFacts | None:
-    """Returns what is known of the server of an exchange; None: it is no upstream server.
+    """Returns what is known of the server of an exchange; None: it is not an upstream server.
 
     Args:
         services: The services of the console.
