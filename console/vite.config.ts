@@ -14,8 +14,13 @@ export default defineConfig({
   },
   server: {
     proxy: {
-      // The gateway accepts requests of its own origin only.
-      "/console/api": { target: gateway, changeOrigin: true, headers: { origin: gateway } },
+      // The gateway accepts requests of its own origin only. The page at /console/login is Vite's, like all pages.
+      "^/console/(api/|login$|logout$)": {
+        target: gateway,
+        changeOrigin: true,
+        headers: { origin: gateway },
+        bypass: ({ method, url }) => (method === "GET" && !url?.startsWith("/console/api/") ? url : undefined),
+      },
     },
   },
 });

@@ -24,11 +24,15 @@ export async function signOut(): Promise<void> {
   }
 }
 
+/** How often captures were switched off: what a page shows of them is then fetched again, and so forgotten. */
+export const forgotten = signal(0);
+
 /** Switches the captures in memory. */
 export async function switchCapture(on: boolean): Promise<void> {
   try {
     const capture = await sendJson<CaptureState>("PUT", apiUrl("capture"), { on });
     if (gateway.value) gateway.value = { ...gateway.value, capture };
+    if (!on) forgotten.value++;
   } catch (error) {
     reportError(error);
   }

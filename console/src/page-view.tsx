@@ -31,7 +31,7 @@ export function PageView({ match }: Props) {
 
   if (!match) {
     return (
-      <EmptyState title="There is no such page">
+      <EmptyState title="There is no such page" isPage>
         <p>
           The <a href="/console">traffic</a> lists the exchanges of this gateway.
         </p>

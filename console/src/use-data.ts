@@ -2,6 +2,7 @@ import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
 import { getJson } from "./api.ts";
 import { errorText } from "./errors.ts";
+import { forgotten } from "./gateway-state.ts";
 
 export interface Data<T> {
   value: Signal<T | undefined>;
@@ -15,6 +16,10 @@ export function useData<T>(url: string): Data<T> {
   const error = useSignal("");
   const generation = useSignal(0);
   const current = generation.value;
+  const captures = forgotten.value;
+  useEffect(() => {
+    value.value = undefined;
+  }, [captures]);
   useEffect(() => {
     const controller = new AbortController();
     getJson<T>(url, controller.signal).then(
@@ -27,6 +32,6 @@ export function useData<T>(url: string): Data<T> {
       },
     );
     return () => controller.abort();
-  }, [url, current]);
+  }, [url, current, captures]);
   return { value, error, reload: () => generation.value++ };
 }

@@ -46,7 +46,8 @@ test("equal notes of several segments are shown once", () => {
 
 test("segments with a link or a note can be chosen", () => {
   assert.equal(isChoosable(block({}), segment({})), false);
-  assert.equal(isChoosable(block({ link: "call:0" }), segment({})), true);
+  assert.equal(isChoosable(block({ link: "call:0" }), segment({ text: "{" })), true);
+  assert.equal(isChoosable(block({ link: "call:0" }), segment({ text: "\n" })), false);
   assert.equal(isChoosable(block({}), segment({ notes: [note("stray_closing_tag")] })), true);
 });
 

@@ -22,6 +22,7 @@ function isBackground({ change, segments }: Block): boolean {
 
 interface Props {
   block: Block;
+  limit: number;
   column: string;
   index: number;
   /** The chosen link, if it occurs in this block; else "". */
@@ -30,7 +31,7 @@ interface Props {
   chosen: number;
 }
 
-export const BlockView = memo(function BlockView({ block, column, index, link, chosen }: Props) {
+export const BlockView = memo(function BlockView({ block, limit, column, index, link, chosen }: Props) {
   const choice = useSignal<boolean | undefined>(undefined);
   const length = block.segments.reduce((sum, segment) => sum + segment.text.length, 0);
   const isFoldable = length >= FOLDED_CHARS && isBackground(block);
@@ -75,6 +76,7 @@ export const BlockView = memo(function BlockView({ block, column, index, link, c
               <SegmentView
                 key={position}
                 segment={segment}
+                limit={limit}
                 link={own}
                 place={`${column}/${index}/${position}`}
                 isChoosable={isChoosable(block, segment)}

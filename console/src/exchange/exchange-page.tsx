@@ -75,7 +75,12 @@ function Content({ view, other, replayed }: Props & { replayed: ExchangeView | u
       />
     );
   }
-  if (other) return <ComparedLanes views={[view, other].map((each) => ({ title: nameOf(each), view: each }))} />;
+  if (other)
+    return (
+      <ComparedLanes
+        views={[view, other].map((each, index) => ({ title: `${index + 1}: ${nameOf(each)}`, view: each }))}
+      />
+    );
   return <ExchangeLanes view={view} />;
 }
 

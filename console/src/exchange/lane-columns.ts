@@ -57,7 +57,7 @@ export function linkOf(block: Block, segment: Segment): string {
 
 /** Whether there is something to tell about a segment. */
 export function isChoosable(block: Block, segment: Segment): boolean {
-  return linkOf(block, segment) !== "" || segment.notes.length > 0;
+  return segment.notes.length > 0 || (linkOf(block, segment) !== "" && segment.text.trim() !== "");
 }
 
 export interface Counterpart extends Place {

@@ -1,5 +1,5 @@
 import { useLayoutEffect, useRef } from "preact/hooks";
-import type { Block } from "../types.ts";
+import type { Block, LaneName } from "../types.ts";
 import { BlockView } from "./block-view.tsx";
 import { type Chosen, type LaneColumn, linkOf } from "./lane-columns.ts";
 
@@ -10,6 +10,9 @@ interface Props {
 }
 
 const NEAR_END_PX = 24;
+
+/** What was sent is long, and little of it explains a reply. */
+const SHOWN_CHARS: Record<LaneName, number> = { client: 1500, sent: 1500, model: 20_000, reply: 20_000 };
 
 export function LaneView({ column, chosen, isActive }: Props) {
   const scroller = useRef<HTMLDivElement>(null);
@@ -45,6 +48,7 @@ export function LaneView({ column, chosen, isActive }: Props) {
           <BlockView
             key={index}
             block={block}
+            limit={SHOWN_CHARS[lane.name]}
             column={key}
             index={index}
             link={chosen && hasLink(block, chosen.link) ? chosen.link : ""}

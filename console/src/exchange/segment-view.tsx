@@ -4,13 +4,10 @@ import type { Segment } from "../types.ts";
 import { isWarning } from "./lane-columns.ts";
 import { SEGMENT_KINDS } from "./segment-kinds.ts";
 
-/** Longer texts are cut until the user asks for the rest: what was sent is long, and little of it explains a reply. */
-const SENT_CHARS = 1500;
-const WRITTEN_CHARS = 20_000;
-const SENT_KINDS = new Set(["plain", "json", "role"]);
-
 interface Props {
   segment: Segment;
+  /** Number of characters from which on the text is cut until the user asks for the rest. */
+  limit: number;
   link: string;
   place: string;
   isChoosable: boolean;
@@ -18,10 +15,9 @@ interface Props {
   isLinked: boolean;
 }
 
-export function SegmentView({ segment, link, place, isChoosable, isChosen, isLinked }: Props) {
+export function SegmentView({ segment, limit, link, place, isChoosable, isChosen, isLinked }: Props) {
   const isWhole = useSignal(false);
   const { text, kind, notes } = segment;
-  const limit = SENT_KINDS.has(kind) ? SENT_CHARS : WRITTEN_CHARS;
   const isCut = !isWhole.value && text.length > limit;
   const shown = isCut ? text.slice(0, limit) : text;
   const look = `segment kind-${kind}${isLinked ? " is-linked" : ""}${isChosen ? " is-chosen" : ""}`;
@@ -51,6 +47,7 @@ export function SegmentView({ segment, link, place, isChoosable, isChosen, isLin
         role="button"
         tabIndex={-1}
         aria-pressed={isChosen}
+        aria-label={shown.trim() ? undefined : "white space"}
         aria-description={SEGMENT_KINDS[kind]?.label}
         data-link={link}
         data-place={place}

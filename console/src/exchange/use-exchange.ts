@@ -3,6 +3,7 @@ import { useEffect } from "preact/hooks";
 import { apiUrl, getJson } from "../api.ts";
 import { errorText } from "../errors.ts";
 import { EventStream } from "../event-stream.ts";
+import { forgotten } from "../gateway-state.ts";
 import type { ExchangeView } from "../types.ts";
 import { mergeView } from "./view-merge.ts";
 
@@ -15,6 +16,7 @@ export interface Exchange {
 export function useExchange(id: string): Exchange {
   const view = useSignal<ExchangeView | undefined>(undefined);
   const error = useSignal("");
+  const generation = forgotten.value;
   useEffect(() => {
     view.value = undefined;
     error.value = "";
@@ -50,6 +52,6 @@ export function useExchange(id: string): Exchange {
       controller.abort();
       stream?.close();
     };
-  }, [id, view, error]);
+  }, [id, generation, view, error]);
   return { view, error };
 }

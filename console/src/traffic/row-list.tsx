@@ -1,7 +1,8 @@
 import { useSignal } from "@preact/signals";
-import { useEffect, useLayoutEffect, useRef } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { navigate } from "../router.ts";
 import type { TrafficRow } from "../types.ts";
+import { indexOf, useKeptPosition } from "./kept-position.ts";
 import { useRowHeight } from "./row-height.ts";
 import { rowElementId, TrafficRowView } from "./traffic-row.tsx";
 import { scrollToRow, virtualWindow } from "./virtual-window.ts";
@@ -40,7 +41,7 @@ export function RowList({ rows, onEnd }: Props) {
     observer.observe(element);
     return () => observer.disconnect();
   }, [viewHeight]);
-  useKeptPosition(scroller, rows, rowHeight, scrollTop.value, activeId.value);
+  useKeptPosition({ scroller, rows, rowHeight, scrollTop: scrollTop.value, activeId: activeId.value });
 
   const visible = virtualWindow(rows.length, rowHeight, scrollTop.value, viewHeight.value);
   const isAtEnd = visible.end === rows.length;
@@ -115,29 +116,4 @@ export function RowList({ rows, onEnd }: Props) {
       </div>
     </div>
   );
-}
-
-/** Keeps the active row, or those on screen, in place while new ones come. At its top, the list shows the newest. */
-function useKeptPosition(
-  scroller: { current: HTMLDivElement | null },
-  rows: readonly TrafficRow[],
-  rowHeight: number,
-  scrollTop: number,
-  activeId: string,
-): void {
-  const before = useRef(rows);
-  useLayoutEffect(() => {
-    // The position is not read from the element, which would cost a layout for each change.
-    const element = scroller.current;
-    if (element && before.current !== rows && (activeId || scrollTop > 0)) {
-      const top = before.current[Math.floor(scrollTop / rowHeight)]?.id;
-      const moved = indexOf(rows, activeId || top) - indexOf(before.current, activeId || top);
-      if (moved > 0) element.scrollTop += moved * rowHeight;
-    }
-    before.current = rows;
-  }, [rows, rowHeight, scroller, scrollTop, activeId]);
-}
-
-function indexOf(rows: readonly TrafficRow[], id: string | undefined): number {
-  return rows.findIndex((row) => row.id === id);
 }

@@ -6,6 +6,7 @@ import { formatExactCount } from "../format.ts";
 import { query } from "../router.ts";
 import type { CallOutcome, TrafficRow } from "../types.ts";
 import { FilterBar } from "./filter-bar.tsx";
+import { NoMatches } from "./no-matches.tsx";
 import { NoRows } from "./no-rows.tsx";
 import { filterRows, type RowFilter } from "./row-filter.ts";
 import { RowList } from "./row-list.tsx";
@@ -41,13 +42,20 @@ export default function TrafficPage() {
         <ListState shown={shown.value.length} total={rows.value.length} paused={paused.value} />
       </div>
       {feed.error.value && <ErrorNotice message={feed.error.value} />}
-      {rows.value.length === 0 ? (
-        <NoRows />
-      ) : (
-        <RowList rows={shown.value} onEnd={() => paused.value || void feed.fetchOlder()} />
-      )}
+      <List rows={shown.value} isFiltered={rows.value.length > 0} isPaused={paused.value !== undefined} />
     </div>
   );
+}
+
+interface ListProps {
+  rows: readonly TrafficRow[];
+  isFiltered: boolean;
+  isPaused: boolean;
+}
+
+function List({ rows, isFiltered, isPaused }: ListProps) {
+  if (rows.length > 0) return <RowList rows={rows} onEnd={() => isPaused || void feed.fetchOlder()} />;
+  return isFiltered ? <NoMatches /> : <NoRows />;
 }
 
 function filterFromQuery(values: URLSearchParams): RowFilter {

@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import os
 import sys
-import webbrowser
 from typing import Final
 
 from dragoman.cli._common import add_config_flag, add_gateway_flag, print_status, require_extras
@@ -58,8 +57,11 @@ def run(args: argparse.Namespace) -> int:
     print(page, flush=True)
     if needs_key:
         print_status("sign in with an API key that has admin = true; `dragoman keys create NAME --admin` creates one")
-    if sys.stdout.isatty() and has_graphical_browser() and not webbrowser.open(page):
-        print_status("no browser could be started; open the address yourself")
+    if sys.stdout.isatty() and has_graphical_browser():
+        import webbrowser
+
+        if not webbrowser.open(page):
+            print_status("no browser could be started; open the address yourself")
     return 0
 
 

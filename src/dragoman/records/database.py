@@ -88,22 +88,22 @@ def open_for_writing(location: Location) -> "Engine":
 
 
 class EmptyDatabaseError(ConfigError):
-    """The database has no tables yet: the first record creates them."""
+    """There is no database, or it has no tables yet: the first record creates both."""
 
 
 def open_for_reading(location: Location) -> "Engine":
     """Returns an engine for queries.
 
     Raises:
-        EmptyDatabaseError: It has no tables yet.
-        ConfigError: There are no records yet, the database cannot be reached, or its tables are of another version.
+        EmptyDatabaseError: There are no records yet.
+        ConfigError: The database cannot be reached, or its tables are of another version.
     """
     from sqlalchemy.exc import SQLAlchemyError
 
     from dragoman.records.migrate import NoTablesError, SchemaError, check_readable
 
     if location.path and not location.path.exists():
-        raise ConfigError(
+        raise EmptyDatabaseError(
             f"expected records in {location.display_name}, got no such file: it is created by the first request to "
             "`dragoman serve`; another location is set by `records.url`"
         )

@@ -131,3 +131,26 @@ async def test_unknown_exchange_is_an_error(path: str) -> None:
     async with served_console(plain) as console:
         response = await console.get(path)
     assert response.status_code == 404
+
+
+async def test_large_exchange_is_bounded_and_complete_elsewhere() -> None:
+    """Its lanes are built in a process of their own."""
+    text = f"first {'word ' * 300_000}last"
+    async with console_of(says("It is sunny."), tool_mode="parse", call_format="hermes") as (console, _):
+        ids = []
+        for messages in ([text], [text, "and now?"]):
+            asked = {"model": "m", "messages": [{"role": "user", "content": each} for each in messages]}
+            ids.append((await console.client.post(CHAT, json=asked)).headers["x-request-id"])
+        view = await view_of(console, ids[1])
+        whole = await console.get(f"/exchanges/{ids[1]}/body")
+        replayed = await console.change("POST", f"/exchanges/{ids[1]}/replay", {"chunking": "chars"})
+    assert view["previous_id"] == ids[0]
+    assert [block["change"] for block in view["lanes"][0]["blocks"]] == ["same", "same", "added", ""]
+    sent = text_of(view, "client", "message:0")
+    assert sent.startswith("first word")
+    assert sent.endswith("word last")
+    assert len(sent) < 110_000
+    assert "characters are left out" in json.dumps(view["lanes"][0])
+    assert whole.json()["messages"][0]["content"] == text
+    assert text_of(view, "model", "text:0") == "It is sunny."
+    assert all(stage["same"] for stage in replayed.json()["stages"])

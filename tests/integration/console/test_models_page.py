@@ -10,6 +10,7 @@ import pytest
 
 from dragoman import config as settings
 from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local.model_facts import LocalModelFinder
 from dragoman.console.upstreams.models import model_detail, models_view
 from dragoman.console.upstreams.settings import list_settings
 from dragoman.core.errors import ConfigError
@@ -37,7 +38,8 @@ def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 def test_models_of_this_machine_of_upstreams_and_of_the_catalogue_are_listed(home: Path) -> None:
     config = EmbeddedConfig(folders=(str(home / "own"),), discover=False, pinned=("mine",), memory_mb=4000)
-    view = models_view(InProcessGateway([Scripted(plain, ["far"])]), config, [])
+    finder = LocalModelFinder(config)
+    view = models_view(InProcessGateway([Scripted(plain, ["far"])]), finder, [])
     assert [(model.name, model.origin, model.state, model.is_pinned) for model in view.local] == [
         ("qwen3-4b", "pulled", "", False),
         ("mine", "folder", "", True),
@@ -48,11 +50,12 @@ def test_models_of_this_machine_of_upstreams_and_of_the_catalogue_are_listed(hom
     assert (downloaded["qwen3-4b"], downloaded["smollm2-135m"]) == (True, False)
     assert (view.can_load, view.memory.limit_bytes) == (False, 4_000_000_000)
     assert "dragoman serve --model" in view.note
-    detail = model_detail(InProcessGateway([]), config, "MINE")
+    assert finder.find().models["mine"] is finder.find().models["mine"], "a file is read once"
+    detail = model_detail(InProcessGateway([]), finder, "MINE")
     assert detail.model.name == "mine"
     assert next(fact.value for fact in detail.facts if fact.name == "file") == str(home / "own/mine.gguf")
     with pytest.raises(ConfigError, match="did you mean 'mine'"):
-        model_detail(InProcessGateway([]), config, "min")
+        model_detail(InProcessGateway([]), finder, "min")
 
 
 async def test_changes_of_models_need_a_name_and_a_backend_that_runs_models(home: Path) -> None:

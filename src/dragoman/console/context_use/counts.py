@@ -98,13 +98,15 @@ def explain_count(total: TotalCount, tokenizer: str, upstream: str) -> str:
         tokenizer: The family of the estimates; "": the general estimate.
         upstream: The name of the backend.
     """
-    family = f"for the tokenizer {tokenizer}" if tokenizer else "for any tokenizer, as that of the model is not known"
+    kind = f"estimates for the tokenizer {tokenizer}"
+    if not tokenizer:
+        kind = "general estimates, as the tokenizer of the model is not known"
     if total.counting == "estimated":
-        return f"No count of the upstream is known: all tokens are estimates {family}."
+        return f"No count of the upstream is known: all tokens are {kind}."
     verb = "counted" if total.counting == "exact" else "reported"
     text = (
-        f"{upstream} {verb} {total.tokens:,} input tokens. The parts are estimates {family}, "
-        f"multiplied by {total.scale:.2f} to add up to that."
+        f"{upstream} {verb} {total.tokens:,} input tokens. The parts are {kind}, multiplied by {total.scale:.2f} to "
+        "add up to that."
     )
     if total.scale < _TRUNCATED_SHARE and total.estimated > _SMALL_TOKENS:
         text += " That is far fewer than estimated: the server may have truncated the prompt, or not counted all of it."

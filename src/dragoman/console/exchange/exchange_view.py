@@ -2,13 +2,15 @@
 
 import asyncio
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 from msgspec.structs import replace
 
 from dragoman.console.api import TrafficRow
+from dragoman.console.exchange.capture_work import CaptureWork, WorkOrder
 from dragoman.console.exchange.conversation import PreviousRequest, find_previous
-from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lanes
+from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes
 from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection
@@ -19,11 +21,12 @@ from dragoman.server.capture.load import LoadedCapture
 MAX_ID_CHARS = 100
 
 
-async def exchange_view(services: ConsoleServices, id: str) -> ExchangeView:
+async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -> ExchangeView:
     """Returns the view of an exchange.
 
     Args:
         services: The services of the console.
+        work: Builds the lanes.
         id: The request id.
 
     Raises:
@@ -35,9 +38,10 @@ async def exchange_view(services: ConsoleServices, id: str) -> ExchangeView:
     row = await find_row(services, id, capture)
     if capture is None:
         return ExchangeView(id=id, row=row, is_captured=False, is_running=is_running)
-    previous = await asyncio.to_thread(previous_request, services, id, capture)
-    lanes = await asyncio.to_thread(build_lanes, capture, previous.body if previous else None)
-    return view_of(id, row, lanes, previous_id=previous.id if previous else "", is_running=is_running)
+    order = WorkOrder(name=capture.name, files=capture.files, operation="view")
+    result = await work.run(order, partial(services.captures.earlier, id))
+    assert result.lanes is not None
+    return view_of(id, row, result.lanes, previous_id=result.previous_id, is_running=is_running)
 
 
 def view_of(

@@ -11,27 +11,32 @@ from typing import Any, Final
 
 import msgspec
 
+from dragoman.console.exchange.capture_work import LARGE_BYTES, CaptureWork
 from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
 from dragoman.console.exchange.lanes.build_lanes import build_lanes, read_settings
 from dragoman.console.exchange.lanes.model_lane import Reads
-from dragoman.console.exchange.views import ExchangeView
+from dragoman.console.exchange.views import ExchangeNote, ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.recorder import CaptureRecorder
 
 INTERVAL_S: Final = 0.25
 _LOOK_S: Final = 0.05
+_TOO_LARGE: Final = ExchangeNote(
+    code="left_out", message="the exchange is large, so its lanes are built once, when it has ended"
+)
 _SHARE: Final = 4
 """A view is built again after so many times as long as it took, so that a page uses a part of a core only."""
 
 
 async def live_views(
-    services: ConsoleServices, id: str, ended: ExchangeView | None = None
+    services: ConsoleServices, work: CaptureWork, id: str, ended: ExchangeView | None = None
 ) -> AsyncGenerator[tuple[str, object], None]:
     """Yields the parts of the view that have changed, and at the end `done`.
 
     Args:
         services: The services of the console.
+        work: Builds the view of the ended exchange.
         id: The request id.
         ended: The view of an exchange that has ended already.
     """
@@ -49,7 +54,7 @@ async def live_views(
             yield "view", changed
         took_s = time.monotonic() - began_s
         await asyncio.sleep(max(INTERVAL_S - took_s, _SHARE * took_s))
-    if changed := _changes(sent, ended or await exchange_view(services, id)):
+    if changed := _changes(sent, ended or await exchange_view(services, work, id)):
         yield "view", changed
     yield "done", {}
 
@@ -76,6 +81,11 @@ class _LiveBuilder:
 
     async def build(self) -> ExchangeView:
         """Returns the view now."""
+        running = self._services.feed.running.get(self._id)
+        recorder = running.capture if running is not None else None
+        if recorder is not None and recorder.size_bytes > LARGE_BYTES:
+            row = await find_row(self._services, self._id, None)
+            return ExchangeView(id=self._id, row=row, is_captured=True, is_running=True, notes=(_TOO_LARGE,))
         capture = await self._services.captures.load(self._id)
         row = await find_row(self._services, self._id, capture)
         if capture is None:

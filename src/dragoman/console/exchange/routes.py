@@ -1,6 +1,6 @@
 """Paths of one exchange: its view, also while it runs, and what can be done with it."""
 
-import asyncio
+from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal
 
@@ -9,9 +9,9 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
-from dragoman.console.exchange import captured_actions
-from dragoman.console.exchange.client_code import client_code
-from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
+from dragoman.console.exchange.capture_work import CaptureWork, WorkOrder
+from dragoman.console.exchange.conversation import ReadFile
+from dragoman.console.exchange.exchange_view import exchange_view, find_row, view_of
 from dragoman.console.exchange.live_view import live_views
 from dragoman.console.exchange.sent_request import send_request
 from dragoman.console.exchange.views import ReplayResult
@@ -30,29 +30,29 @@ def routes(services: ConsoleServices) -> list[BaseRoute]:
     Args:
         services: the services of the console.
     """
+    work = CaptureWork()
     return [
-        Route("/exchanges/{id}", partial(_view, services)),
-        Route("/exchanges/{id}/stream", partial(_stream, services)),
-        Route("/exchanges/{id}/replay", partial(_replay, services), methods=["POST"]),
-        Route("/exchanges/{id}/case", partial(_case, services), methods=["POST"]),
-        Route("/exchanges/{id}/code", partial(_code, services)),
-        Route("/exchanges/{id}/bundle", partial(_bundle, services)),
+        Route("/exchanges/{id}", partial(_view, services, work)),
+        Route("/exchanges/{id}/stream", partial(_stream, services, work)),
+        Route("/exchanges/{id}/replay", partial(_replay, services, work), methods=["POST"]),
+        Route("/exchanges/{id}/case", partial(_case, services, work), methods=["POST"]),
+        Route("/exchanges/{id}/code", partial(_code, services, work)),
+        Route("/exchanges/{id}/bundle", partial(_bundle, services, work)),
         Route("/exchanges/{id}/body", partial(_body, services)),
         Route("/send", partial(send_request, services), methods=["POST"]),
     ]
 
 
-async def _view(services: ConsoleServices, request: Request) -> Response:
+async def _view(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with the lanes of an exchange."""
-    view = await exchange_view(services, request.path_params["id"])
-    return await asyncio.to_thread(json_response, view)
+    return json_response(await exchange_view(services, work, request.path_params["id"]))
 
 
-async def _stream(services: ConsoleServices, request: Request) -> Response:
+async def _stream(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with the parts of the view that change, until the exchange ends."""
     id = request.path_params["id"]
-    ended = None if services.captures.is_running(id) else await exchange_view(services, id)
-    return event_stream(services, live_views(services, id, ended))
+    ended = None if services.captures.is_running(id) else await exchange_view(services, work, id)
+    return event_stream(services, live_views(services, work, id, ended))
 
 
 class _ReplayOrder(msgspec.Struct, forbid_unknown_fields=True):
@@ -60,38 +60,43 @@ class _ReplayOrder(msgspec.Struct, forbid_unknown_fields=True):
     seed: int = 0
 
 
-async def _replay(services: ConsoleServices, request: Request) -> Response:
+async def _replay(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Replays an exchange, and answers with the stages that differ, and with the new view."""
     order = await read_json(request, _ReplayOrder, _SMALL_BYTES)
     id, capture = await _ended_capture(services, request)
     row = await find_row(services, id, capture)
-    previous = await asyncio.to_thread(previous_request, services, id, capture)
-    before = previous.body if previous else None
-    stages, lanes = await asyncio.to_thread(captured_actions.replay, capture, order.chunking, order.seed, before)
-    view = view_of(id, row, lanes, previous_id=previous.id if previous else "")
-    return await asyncio.to_thread(json_response, ReplayResult(stages=tuple(stages), view=view))
+    work_order = WorkOrder(
+        name=capture.name, files=capture.files, operation="replay", chunking=order.chunking, seed=order.seed
+    )
+    result = await work.run(work_order, partial(services.captures.earlier, id))
+    assert result.lanes is not None
+    view = view_of(id, row, result.lanes, previous_id=result.previous_id)
+    return json_response(ReplayResult(stages=result.stages, view=view))
 
 
-async def _case(services: ConsoleServices, request: Request) -> Response:
+async def _case(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with the model's text as a case file of its format."""
     await read_json(request, dict[str, object], _SMALL_BYTES)
     _, capture = await _ended_capture(services, request)
-    name, text = await asyncio.to_thread(captured_actions.case_file, capture)
-    return Response(text, media_type=_TEXT, headers=_download(f"{name}.txt"))
+    order = WorkOrder(name=capture.name, files=capture.files, operation="case")
+    result = await work.run(order, _nothing_earlier)
+    return Response(result.data, media_type=_TEXT, headers=_download(f"{result.name}.txt"))
 
 
-async def _code(services: ConsoleServices, request: Request) -> Response:
+async def _code(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with a program that sends the same request."""
     _, capture = await _capture(services, request)
     language = request.query_params.get("language", "curl")
     gateway = f"{request.url.scheme}://{request.headers.get('host', '')}"
-    return Response(await asyncio.to_thread(client_code, capture, language, gateway), media_type=_TEXT)
+    order = WorkOrder(name=capture.name, files=capture.files, operation="code", language=language, gateway=gateway)
+    return Response((await work.run(order, _nothing_earlier)).data, media_type=_TEXT)
 
 
-async def _bundle(services: ConsoleServices, request: Request) -> Response:
+async def _bundle(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with the capture without its content."""
     id, capture = await _ended_capture(services, request)
-    data = await asyncio.to_thread(captured_actions.redacted_bundle, capture)
+    order = WorkOrder(name=capture.name, files=capture.files, operation="bundle")
+    data = (await work.run(order, _nothing_earlier)).data
     return Response(data, media_type="application/zip", headers=_download(f"{id}.zip"))
 
 
@@ -129,3 +134,7 @@ async def _ended_capture(services: ConsoleServices, request: Request) -> tuple[s
 def _download(name: str) -> dict[str, str]:
     safe = "".join(char if char.isascii() and (char.isalnum() or char in "._-") else "_" for char in name)
     return {"content-disposition": f'attachment; filename="{safe}"'}
+
+
+def _nothing_earlier() -> tuple[Sequence[str], ReadFile]:
+    return (), lambda id, file: None

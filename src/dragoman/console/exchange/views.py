@@ -165,29 +165,25 @@ def lane(name: LaneName, title: str, summary: str, blocks: Sequence[LaneBlock]) 
         summary: Its content in one line.
         blocks: Its blocks; of too many, those in the middle are left out.
     """
-    remaining = list(blocks)
-    sizes = [sum(len(segment.text) for segment in block.segments) for block in remaining]
-    if len(remaining) > MAX_BLOCKS or sum(sizes) > MAX_LANE_CHARS:
-        remaining = _bounded(remaining, sizes)
-    return Lane(name=name, title=title, summary=summary, blocks=tuple(remaining))
+    sizes = [sum(len(segment.text) for segment in block.segments) for block in blocks]
+    first = _count_within(sizes, MAX_BLOCKS // 2 + 1)
+    last = min(_count_within(sizes[::-1], MAX_BLOCKS // 2 + 1), len(blocks) - first)
+    if hidden := len(blocks) - first - last:
+        gap = gap_block(f"{hidden:,} parts with {sum(sizes[first : first + hidden]):,} characters")
+        blocks = [*blocks[:first], gap, *blocks[len(blocks) - last :]]
+    return Lane(name=name, title=title, summary=summary, blocks=tuple(blocks))
 
 
-def _bounded(blocks: list[LaneBlock], sizes: list[int]) -> list[LaneBlock]:
-    """Returns the first and the last blocks, within the limits."""
-    first = _count_within(sizes)
-    last = min(_count_within(sizes[::-1]), len(blocks) - first)
-    if not (hidden := len(blocks) - first - last):
-        return blocks
-    note = left_out(f"{hidden:,} parts with {sum(sizes[first : first + hidden]):,} characters")
-    gap = LaneBlock(title="…", segments=(Segment(text="…", kind="plain", notes=(note,)),))
-    return [*blocks[:first], gap, *blocks[len(blocks) - last :]]
+def gap_block(what: str) -> LaneBlock:
+    """Returns a block in the place of others that are left out; `what` describes them."""
+    return LaneBlock(title="…", segments=(Segment(text="…", kind="plain", notes=(left_out(what),)),))
 
 
-def _count_within(sizes: Sequence[int]) -> int:
-    """Returns how many blocks of these sizes take half of a lane."""
+def _count_within(sizes: Sequence[int], most: int) -> int:
+    """Returns how many of at most so many blocks of these sizes take half of a lane."""
     total = 0
-    for count, size in enumerate(sizes[: MAX_BLOCKS // 2]):
+    for count, size in enumerate(sizes[:most]):
         total += size
         if total > MAX_LANE_CHARS // 2:
             return count
-    return min(len(sizes), MAX_BLOCKS // 2)
+    return min(len(sizes), most)

@@ -4,12 +4,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from dragoman.compose.records import records_url
 from dragoman.config import Config
 from dragoman.console.reports.views import ReportColumns, ReportSeries, ReportsView, WorstGroup
-from dragoman.core.errors import BackendUnavailableError, ConfigError
-from dragoman.records.database import locate
-from dragoman.records.reports.reading import UnreadableRecordsError, opened, snapshot
+from dragoman.console.traffic.history import records_connection
 from dragoman.records.reports.report import Worst
 from dragoman.records.reports.significance import Outlier
 from dragoman.records.reports.source import RecordSource
@@ -27,8 +24,6 @@ from dragoman.records.reports.worst_text import model_sentence, other_sentences,
 MAX_GROUPS: Final = 20
 """Groups that have a series of their own."""
 MAX_LABELS: Final = 1_000
-TIME_LIMIT_S: Final = 20.0
-"""Time for one report."""
 
 
 def read_report(config: Config, by: str, days: int, only: Mapping[str, str], now_s: float) -> ReportsView:
@@ -45,16 +40,11 @@ def read_report(config: Config, by: str, days: int, only: Mapping[str, str], now
         BackendUnavailableError: The records cannot be read.
     """
     axis = choose_axis(days, now_s)
-    if not config.records.enabled:
-        return _view(axis, by, None, ["Exchanges are not recorded (setting records.enabled)."])
-    try:
-        path = locate(records_url(config)).path
-        if path is not None and not path.exists():
-            return _view(axis, by, None, ["No exchange is recorded yet."])
-        with opened(records_url(config)) as engine, snapshot(engine, TIME_LIMIT_S) as connection:
-            series = read_time_series(RecordSource(connection), axis, by, only, MAX_GROUPS)
-    except (ConfigError, UnreadableRecordsError) as error:
-        raise BackendUnavailableError(error.message) from None
+    with records_connection(config) as connection:
+        if connection is None:
+            off = "Exchanges are not recorded (setting records.enabled)."
+            return _view(axis, by, None, ["No exchange is recorded yet." if config.records.enabled else off])
+        series = read_time_series(RecordSource(connection), axis, by, only, MAX_GROUPS)
     return _view(axis, by, series, list(_notes(axis, by, series)))
 
 

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from dragoman.compose.records import records_url
 from dragoman.config import Config
@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from dragoman.records.reports.exchange_log import LogEntry
 
+TIME_LIMIT_S: Final = 20.0
+"""Time for the queries of one page."""
+
 
 @contextmanager
 def records_connection(config: Config) -> "Iterator[Connection | None]":
@@ -22,31 +25,20 @@ def records_connection(config: Config) -> "Iterator[Connection | None]":
         config: the settings.
 
     Raises:
-        BackendUnavailableError: the database cannot be read.
+        BackendUnavailableError: the database cannot be read, or not in time.
     """
-    from sqlalchemy.exc import SQLAlchemyError
+    from dragoman.records.reports.reading import NothingRecordedError, UnreadableRecordsError, opened, snapshot
 
-    from dragoman.records.database import EmptyDatabaseError, describe, locate, open_for_reading
-
-    if not config.records.enabled:
-        yield None
-        return
-    location = locate(records_url(config))
-    if location.path is not None and not location.path.exists():
-        yield None
-        return
-    try:
-        engine = open_for_reading(location)
-    except EmptyDatabaseError:  # the gateway creates the tables at its first record
-        yield None
-        return
-    try:
-        with engine.connect() as connection, connection.begin():
-            yield connection
-    except SQLAlchemyError as error:
-        raise BackendUnavailableError(f"cannot read {location.display_name}: {describe(error)}") from None
-    finally:
-        engine.dispose()
+    if config.records.enabled:
+        try:
+            with opened(records_url(config)) as engine, snapshot(engine, TIME_LIMIT_S) as connection:
+                yield connection
+            return
+        except NothingRecordedError:
+            pass
+        except UnreadableRecordsError as error:
+            raise BackendUnavailableError(error.message) from None
+    yield None
 
 
 def read_page(config: Config, before_s: float | None, limit: int) -> "list[LogEntry]":

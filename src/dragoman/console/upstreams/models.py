@@ -13,8 +13,8 @@ from dragoman.backends.embedded.local.find_model import find_model, unknown_mode
 from dragoman.backends.embedded.local.measurements import load_measurement
 from dragoman.backends.embedded.local.model_facts import (
     FormatFacts,
+    LocalModelFinder,
     LocalModels,
-    find_local_models,
     needed_bytes,
     read_formats,
 )
@@ -66,19 +66,16 @@ def model_states(gateway: Gateway) -> dict[str, Mapping[str, Any]]:
     return dict(states) if isinstance(states, Mapping) else {}
 
 
-def models_view(gateway: Gateway, config: EmbeddedConfig, pulls: list[PullView]) -> ModelsView:
+def models_view(gateway: Gateway, finder: LocalModelFinder, pulls: list[PullView]) -> ModelsView:
     """Returns all models. Reads folders, and the headers of files that have changed.
 
     Args:
         gateway: the gateway.
-        config: the settings of embedded models.
+        finder: finds the models of this machine.
         pulls: the running downloads.
-
-    Raises:
-        ConfigError: the model of the settings is unknown.
     """
-    states = model_states(gateway)
-    local = find_local_models(config)
+    config, states = finder.config, model_states(gateway)
+    local = finder.find()
     formats = read_formats(local.models.values())
     served = [(model, backend_name(backend)) for backend in gateway.backends for model in backend.models()]
     can_load = embedded_backend(gateway) is not None
@@ -185,18 +182,18 @@ def _memory(config: EmbeddedConfig, states: Mapping[str, Mapping[str, Any]]) -> 
     )
 
 
-def model_detail(gateway: Gateway, config: EmbeddedConfig, name: str) -> ModelDetail:
+def model_detail(gateway: Gateway, finder: LocalModelFinder, name: str) -> ModelDetail:
     """Returns everything about one model of this machine. Reads the header of its file.
 
     Args:
         gateway: the gateway.
-        config: the settings of embedded models.
+        finder: finds the models of this machine.
         name: its name, alias or path.
 
     Raises:
         ConfigError: it is unknown.
     """
-    local = find_local_models(config)
+    config, local = finder.config, finder.find()
     model = find_model(local, name)
     if model is None:
         raise unknown_model(local, name)

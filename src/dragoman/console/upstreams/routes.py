@@ -4,9 +4,9 @@ import asyncio
 import logging
 import os
 import time
-from collections.abc import AsyncGenerator, Sequence
-from functools import partial
-from typing import Final
+from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import cache, partial
+from typing import Final, TypeAlias
 
 import msgspec
 from msgspec.structs import replace
@@ -14,6 +14,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
+from dragoman.backends.embedded.local.model_facts import LocalModelFinder
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.console.api import ApiError, ErrorBody
 from dragoman.console.responses import Event, event_stream, json_response, read_json
@@ -32,6 +33,7 @@ from dragoman.gateway.routing.router import backend_name
 log = logging.getLogger("dragoman.console")
 
 _MAX_BODY_BYTES: Final = 16 * 1024
+_Finder: TypeAlias = Callable[[], LocalModelFinder]
 
 
 class _NamedModel(msgspec.Struct, forbid_unknown_fields=True):
@@ -45,11 +47,12 @@ def routes(services: ConsoleServices) -> list[BaseRoute]:
         services: the services of the console.
     """
     pulls = Pulls(partial(_refresh_models, services))
+    find = cache(partial(LocalModelFinder, services.config.embedded))
     return [
         Route("/upstreams", partial(_upstreams, services)),
         Route("/upstreams/{name}/probe", partial(_probe, services, Probes()), methods=["POST"]),
-        Route("/models", partial(_models, services, pulls)),
-        Route("/models/facts", partial(_model_facts, services)),
+        Route("/models", partial(_models, services, find, pulls)),
+        Route("/models/facts", partial(_model_facts, services, find)),
         Route("/models/load", partial(_load, services, loads=True), methods=["POST"]),
         Route("/models/unload", partial(_load, services, loads=False), methods=["POST"]),
         Route("/models/pull", partial(_pull, services, pulls), methods=["POST"]),
@@ -112,18 +115,20 @@ async def _until_error(events: AsyncGenerator[Event, None]) -> AsyncGenerator[Ev
         await events.aclose()
 
 
-async def _models(services: ConsoleServices, pulls: Pulls, request: Request) -> Response:
+async def _models(services: ConsoleServices, find: _Finder, pulls: Pulls, request: Request) -> Response:
     """Answers with all models."""
     gateway = services.app.snapshot.gateway
-    return json_response(await asyncio.to_thread(models_view, gateway, services.config.embedded, pulls.views()))
+    finder = await asyncio.to_thread(find)
+    return json_response(await asyncio.to_thread(models_view, gateway, finder, pulls.views()))
 
 
-async def _model_facts(services: ConsoleServices, request: Request) -> Response:
+async def _model_facts(services: ConsoleServices, find: _Finder, request: Request) -> Response:
     """Answers with everything about one model of this machine."""
     gateway, name = services.app.snapshot.gateway, request.query_params.get("name", "")
     if not name:
         raise RequestError("expected the name of a model of this machine, got none - at name")
-    return json_response(await asyncio.to_thread(model_detail, gateway, services.config.embedded, name))
+    finder = await asyncio.to_thread(find)
+    return json_response(await asyncio.to_thread(model_detail, gateway, finder, name))
 
 
 async def _load(services: ConsoleServices, request: Request, *, loads: bool) -> Response:

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final
 
 from dragoman.core.errors import ConfigError, DragomanError
-from dragoman.records.database import describe, locate, open_for_reading
+from dragoman.records.database import EmptyDatabaseError, describe, locate, open_for_reading
 
 if TYPE_CHECKING:
     from sqlalchemy import Connection, Engine
@@ -17,6 +17,10 @@ _STEPS: Final = 20_000
 
 class UnreadableRecordsError(DragomanError):
     """The database of the records does not exist, cannot be reached, or cannot be read by this version."""
+
+
+class NothingRecordedError(UnreadableRecordsError):
+    """There are no records yet."""
 
 
 class QueryTimeoutError(UnreadableRecordsError):
@@ -32,13 +36,15 @@ def opened(url: str) -> "Iterator[Engine]":
 
     Raises:
         ConfigError: It is not the URL of a supported database.
+        NothingRecordedError: There are no records yet.
         UnreadableRecordsError: The database cannot be read.
     """
     location = locate(url)
     try:
         engine = open_for_reading(location)
     except ConfigError as error:
-        raise UnreadableRecordsError(error.message) from None
+        kind = NothingRecordedError if isinstance(error, EmptyDatabaseError) else UnreadableRecordsError
+        raise kind(error.message) from None
     driver_error: type[Exception] = engine.dialect.loaded_dbapi.Error
     from sqlalchemy.exc import SQLAlchemyError
 

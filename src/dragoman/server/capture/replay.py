@@ -7,7 +7,7 @@ code, settings or chunk boundaries, and from nothing else.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Iterator, MutableMapping
+from collections.abc import AsyncGenerator, Iterator, Mapping, MutableMapping
 from functools import partial
 from typing import Any, Final, TypeVar, cast
 
@@ -231,6 +231,14 @@ class Replay(CaptureRecorder):
         """
         return await run_replay(self, self.gateway(), self._captured, str(self._context_fields.get("id", "")))
 
+    async def find_reads(self) -> Mapping[tuple[int, int], ReadSettings]:
+        """Replays the exchange, and returns how its texts are read; cheaper than the files of all stages.
+
+        Raises: ConfigError: the capture is not of a request that can be replayed.
+        """
+        await _play(self, self.gateway(), self._captured, str(self._context_fields.get("id", "")))
+        return self.read_of
+
 
 class LiveReplay(CaptureRecorder):
     """Captures the exchange again, with a real backend."""
@@ -274,6 +282,12 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
 
     Raises: ConfigError: the capture is not of a request that can be replayed.
     """
+    record = await _play(capture, gateway, captured, id)
+    return capture_files(capture, record.facts(), gateway, Redactor(gateway.secret_values()))
+
+
+async def _play(capture: CaptureRecorder, gateway: Gateway, captured: LoadedCapture, id: str) -> AccessRecord:
+    """Sends the captured body to the gateway; see `run_replay`."""
     routes = {(dialect := dialects.get(name)).path: Route(dialect) for name in dialects.names()}
     if capture.path not in routes:
         raise ConfigError(
@@ -298,7 +312,7 @@ async def run_replay(capture: CaptureRecorder, gateway: Gateway, captured: Loade
     client = Client(receive, capture.wrap_send(send))
     await Exchange(routes[capture.path], gateway, config, record, client, capture).run(capture.headers)
     record.close()
-    return capture_files(capture, record.facts(), gateway, Redactor(gateway.secret_values()))
+    return record
 
 
 class _CapturedStore(ResponseStore):

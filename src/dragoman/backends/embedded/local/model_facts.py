@@ -58,18 +58,33 @@ class _CacheFile(msgspec.Struct, frozen=True):
     files: dict[str, _Cached] = {}
 
 
+class LocalModelFinder:
+    """Finds the models of this machine; files that have not changed since the last time are not read again."""
+
+    def __init__(self, config: EmbeddedConfig) -> None:
+        """
+        Raises:
+            ConfigError: the model of the settings is unknown.
+        """
+        self.config = config
+        self._default = _default_file(config)
+        found = stores.Scan()
+        found.add(self._default)
+        self._files = LocalFiles(config, found.files[0] if found.files else self._default)
+
+    def find(self) -> LocalModels:
+        """Returns the models, as a gateway with these settings serves them."""
+        self._files.refresh()
+        return LocalModels(self._files.models, self._default.name)
+
+
 def find_local_models(config: EmbeddedConfig) -> LocalModels:
     """Returns the models of this machine, as a gateway with these settings serves them.
 
     Raises:
         ConfigError: the model of the settings is unknown.
     """
-    found = stores.Scan()
-    default = _default_file(config)
-    found.add(default)
-    files = LocalFiles(config, found.files[0] if found.files else default)
-    files.refresh()
-    return LocalModels(files.models, default.name)
+    return LocalModelFinder(config).find()
 
 
 def settings_for(

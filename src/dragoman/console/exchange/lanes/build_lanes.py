@@ -76,8 +76,10 @@ def read_settings(capture: LoadedCapture) -> Reads:
     Runs an event loop, so the caller must be in a thread without one.
     """
     replay = Replay(capture)
+    if not any(capture.output_count(number) for number in range(1, capture.backend_call_count + 1)):
+        return replay.read_of
     try:
-        asyncio.run(replay.answered())
+        asyncio.run(replay.find_reads())
     except (DragomanError, ImportError, ValueError, TypeError, KeyError) as error:
         log.debug("%s cannot be replayed: %s", capture.name, type(error).__name__)
     return replay.read_of

@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 from msgspec.structs import replace
 
 from dragoman.console.exchange.lanes.request_parts import BodyPart, ParsedRequest
-from dragoman.console.exchange.views import Change, ExchangeNote, LaneBlock, Segment, clean
+from dragoman.console.exchange.views import MAX_BLOCKS, Change, ExchangeNote, LaneBlock, Segment, clean, gap_block
 
 _AROUND_CHARS: Final = 24
 _MAX_ALIGNED: Final = 2_000
@@ -51,14 +51,24 @@ def request_blocks(parsed: ParsedRequest, previous: ParsedRequest | None = None)
         previous: The previous request of the conversation; None: it is not known.
     """
     if previous is None:
-        return RequestDiff(tuple(_block(part) for part in parsed.all), "")
+        return RequestDiff(tuple(_blocks([_Pair("", None, part) for part in parsed.all])), "")
     pairs = [
         *_by_key(previous.settings, parsed.settings),
         *_by_key(previous.tools, parsed.tools),
         *_by_position(previous.system, parsed.system),
         *_aligned(previous.messages, parsed.messages),
     ]
-    return RequestDiff(tuple(map(_compared, pairs)), _cache_note(pairs, previous, parsed))
+    return RequestDiff(tuple(_blocks(pairs)), _cache_note(pairs, previous, parsed))
+
+
+def _blocks(pairs: Sequence[_Pair]) -> Iterator[LaneBlock]:
+    """Yields the blocks of the parts; of too many, those in the middle are left out, so that they cost nothing."""
+    hidden = max(0, len(pairs) - MAX_BLOCKS)
+    first = MAX_BLOCKS // 2
+    yield from map(_compared, pairs[:first])
+    if hidden:
+        yield gap_block(f"{hidden:,} parts")
+    yield from map(_compared, pairs[first + hidden :])
 
 
 def common_messages(one: ParsedRequest, other: ParsedRequest) -> int:
