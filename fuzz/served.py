@@ -161,8 +161,10 @@ _WHOLE: Final[dict[str, Any]] = {
 class Gateway:
     """The process, where it listens, and its log."""
 
-    def __init__(self, upstream: str, folder: Path, program: Sequence[str] = ("dragoman",), **settings: str) -> None:
-        """`program`: a module that runs the command line, and its arguments before those."""
+    def __init__(
+        self, upstream: str, folder: Path, program: Sequence[str] = ("dragoman",), more: str = "", **settings: str
+    ) -> None:
+        """`program`: a module that runs the command line, and its arguments before those. `more`: more TOML."""
         (folder / "template.jinja").write_text(TEMPLATE)
         lines = [
             "[embedded]",
@@ -170,10 +172,10 @@ class Gateway:
             "[server]",
             *(f"{name} = {value}" for name, value in settings.items()),
         ]
-        for name, more in WAYS.items():
-            more = more.replace("{template}", str(folder / "template.jinja"))
-            lines += [f"[upstreams.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "auto_probe = false", more]
-        (folder / "config.toml").write_text("\n".join(lines))
+        for name, way in WAYS.items():
+            way = way.replace("{template}", str(folder / "template.jinja"))
+            lines += [f"[upstreams.{name}]", f'url = "{upstream}"', f'models = ["{name}"]', "auto_probe = false", way]
+        (folder / "config.toml").write_text("\n".join([*lines, more]))
         self.log = folder / "log"
         environ = {"PATH": os.defpath, "HOME": str(folder), "DRAGOMAN_HOME": str(folder), "PYTHONPATH": str(_ROOT)}
         command = [sys.executable, "-m", *program, "serve", "--port", "0", "--config", str(folder / "config.toml")]
@@ -244,7 +246,7 @@ def _serve(pause_s: float, count: int, told: "multiprocessing.connection.Connect
 
 @contextlib.contextmanager
 def running(
-    pause_s: float = 0.0, count: int = 3, program: Sequence[str] = ("dragoman",), **settings: str
+    pause_s: float = 0.0, count: int = 3, program: Sequence[str] = ("dragoman",), more: str = "", **settings: str
 ) -> Iterator[Gateway]:
     """A gateway in front of such a server."""
     context = multiprocessing.get_context("spawn")
@@ -252,7 +254,7 @@ def running(
     upstream = context.Process(target=_serve, args=(pause_s, count, theirs), daemon=True)
     upstream.start()
     with tempfile.TemporaryDirectory(prefix="dragoman-") as folder:
-        gateway = Gateway(ours.recv(), Path(folder), program, **settings)
+        gateway = Gateway(ours.recv(), Path(folder), program, more, **settings)
         try:
             yield gateway
         finally:

@@ -1,5 +1,5 @@
 import { signal } from "@preact/signals";
-import { apiUrl, getJson, isSignedIn, sendJson } from "./api.ts";
+import { apiUrl, getJson, sendJson } from "./api.ts";
 import { reportError } from "./errors.ts";
 import type { CaptureState, GatewayState } from "./types.ts";
 
@@ -14,11 +14,11 @@ export async function loadGateway(): Promise<void> {
   }
 }
 
-/** Ends the session of this browser. */
+/** Ends the session of this browser, and loads the page anew, so that nothing that was shown stays in memory. */
 export async function signOut(): Promise<void> {
   try {
     await sendJson("POST", "/console/logout");
-    isSignedIn.value = false;
+    location.assign("/console/login");
   } catch (error) {
     reportError(error);
   }

@@ -32,5 +32,14 @@ export const ROUTES: Route[] = [
 export function matchRoute(path: string): { route: Route; id: string } | undefined {
   const [name = "", id = "", ...rest] = path.slice(1).split("/");
   const route = rest.length === 0 ? ROUTES.find((candidate) => candidate.name === name) : undefined;
-  return route && { route, id: decodeURIComponent(id) };
+  return route && { route, id: decoded(id) };
+}
+
+/** The text of a part of an address; one that is not valid stays as it is. */
+function decoded(part: string): string {
+  try {
+    return decodeURIComponent(part);
+  } catch {
+    return part;
+  }
 }

@@ -131,6 +131,17 @@ export interface SentCall {
   error: string;
 }
 
+export interface Remedy {
+  text: string;
+  toml: string;
+  path: string;
+}
+
+export interface Diagnosis {
+  cause: string;
+  remedies: Remedy[];
+}
+
 export interface ExchangeView {
   id: string;
   row: TrafficRow;
@@ -141,6 +152,7 @@ export interface ExchangeView {
   previous_id: string;
   cache_note: string;
   sent_calls: SentCall[];
+  diagnosis: Diagnosis | null;
 }
 
 export type Chunking = "recorded" | "chars" | "whole" | "random";

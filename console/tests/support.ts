@@ -58,5 +58,6 @@ export function view(blocks: Partial<Record<LaneName, Block[]>>): ExchangeView {
     previous_id: "",
     cache_note: "",
     sent_calls: [],
+    diagnosis: null,
   };
 }

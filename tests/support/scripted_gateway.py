@@ -39,12 +39,16 @@ NATIVE: Final = ({"tool_calls": [{"index": 0, "id": "call_1", "type": "function"
 SCRIPTS: Final[Mapping[str, Sequence[Piece]]] = {
     "plain": ("It is ", "fine", " today."),
     "leaky": LEAKED,
+    "leaking": LEAKED,
     "broken": BROKEN,
     "repaired": REPAIRED,
     "caller": NATIVE,
+    "unfinished": BROKEN,
     "thinker": ({"reasoning_content": "The user greets me."}, "Hello."),
 }
 """What a model of this name writes; after a tool result, all write the result."""
+MODELS: Final = ("slow", *(name for name in SCRIPTS if name != "unfinished"))
+"""The models whose calls the upstream server reads."""
 USAGE: Final = {"prompt_tokens": 1200, "completion_tokens": 7, "prompt_tokens_details": {"cached_tokens": 1000}}
 
 
@@ -153,25 +157,26 @@ def request_body(model: str, text: str, dialect: str, tools: Sequence[Tool]) -> 
     return body | {"stream": True}
 
 
+def _table(name: str, values: Mapping[str, object]) -> str:
+    return "\n".join([f"[upstreams.{name}]", *(f"{key} = {json.dumps(value)}" for key, value in values.items())])
+
+
 @contextlib.asynccontextmanager
-async def scripted_gateway(
-    settings: str = "", models: Sequence[str] = (*SCRIPTS, "slow"), upstream_settings: str = ""
-) -> AsyncIterator[ScriptedGateway]:
-    """Starts a gateway with an upstream server `far`.
+async def scripted_gateway(settings: str = "", models: Sequence[str] = MODELS) -> AsyncIterator[ScriptedGateway]:
+    """Starts a gateway with an upstream server, named `far`; as `parsed`, the gateway reads the calls of its models.
 
     Args:
         settings: More settings, in TOML.
-        models: The models of the upstream server.
-        upstream_settings: More settings of the upstream server, in TOML.
+        models: The models of `far`.
     """
     script = Script()
     async with server(script.play) as upstream:
         with tempfile.TemporaryDirectory(prefix="console-") as folder:
             home = Path(folder)
             far = {"url": f"{upstream.url}/v1", "models": list(models), "auto_probe": False, "max_retries": 0}
-            lines = [f"{name} = {json.dumps(value)}" for name, value in far.items()]
-            table = "\n".join(["[upstreams.far]", *lines, upstream_settings])
-            (home / "config.toml").write_text(f"{settings}\n{table}\n")
+            parsed = {**far, "models": ["unfinished"], "tool_mode": "parse", "call_format": "hermes"}
+            tables = [_table("far", far), _table("parsed", parsed), settings]
+            (home / "config.toml").write_text("\n".join(tables))
             process = Gateway(
                 home, "--config", str(home / "config.toml"), settings={"embedded.enabled": "false"}, new_process=True
             )

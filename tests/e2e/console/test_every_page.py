@@ -9,7 +9,7 @@ from support.browser.pages import Tab, Theme, tab
 from support.scripted_gateway import DIALECTS, SCRIPTS, ScriptedGateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-PAGES = ("/", "/upstreams", "/models", "/settings", "/reports", "/playground")
+PAGES = ("/", "/exchanges/{id}", "/context/{id}", "/upstreams", "/models", "/settings", "/reports", "/playground")
 LOOKS: tuple[tuple[int, Theme], ...] = ((1280, "light"), (390, "dark"), (1280, "dark"), (390, "light"))
 
 

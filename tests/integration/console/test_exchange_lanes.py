@@ -272,7 +272,7 @@ async def test_body_that_is_no_json_is_shown(tmp_path: Path) -> None:
     assert "{not json" in "".join(s.text for s in all_segments(view, "client"))
 
 
-@pytest.mark.parametrize("mode", ["native", "text"])
+@pytest.mark.parametrize("mode", ["native", pytest.param("text", marks=pytest.mark.every)])
 async def test_claude_cli_exchange_has_all_lanes(mode: str, tmp_path: Path) -> None:
     place = tmp_path / "kept"
     script = Turns([Says("Let me look.", [("get_weather", {"city": "Paris"})])])

@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 from bench import offline
 from playwright.async_api import Browser, BrowserContext, CDPSession, ConsoleMessage, Page, Request, async_playwright
 
-from support.gateway import DEADLINE_S
+from support.http_client import DEADLINE_S
 from support.paths import ROOT
 
 COMMANDS = ("chromium", "chromium-browser", "google-chrome")

@@ -99,7 +99,8 @@ def _client_lane(
             "client", "what the client sent", f"{len(body):,} bytes", [*blocks, LaneBlock(title=_BODY, segments=parts)]
         ), ""
     compared = request_blocks(client, previous)
-    counts = f"{len(client.messages) + len(client.system)} messages, {len(client.tools)} tools, {len(body):,} bytes"
+    messages = sum(part.kind == "message" for part in client.all)
+    counts = f"{messages} messages, {len(client.tools)} tools, {len(body):,} bytes"
     changed = _changes(compared.blocks) if previous else ""
     summary = f"{counts}; {changed}" if changed else counts
     return lane("client", "what the client sent", summary, [*compared.blocks, *blocks]), compared.cache_note

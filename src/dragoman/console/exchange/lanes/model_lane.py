@@ -5,6 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from dragoman.api.parse import explain
+from dragoman.catalog.warning_codes import warning_codes
 from dragoman.console.exchange.lanes.argument_repairs import argument_segments
 from dragoman.console.exchange.lanes.links import Links
 from dragoman.console.exchange.lanes.model_output import ModelOutputText
@@ -65,8 +66,9 @@ def model_lane(outputs: Sequence[ModelOutputText], capture: LoadedCapture, reads
         read = reads.get((output.number, output.model_request))
         explained = explain_text(output.number, output.model_request, output.text, read, is_cut=is_cut)
         backend = TracedEvents(capture.lines(f"{output.number}/events.jsonl"))
-        blocks += _OutputBlocks(output, explained, backend, links).blocks()
-        advices += [explained.advice] * bool(output.text)
+        made = _OutputBlocks(output, explained, backend, links)
+        blocks += made.blocks()
+        advices += [made.advice] * bool(output.text)
     summary = "; ".join(dict.fromkeys(advices)) or ("the model wrote no text" if outputs else "no model was asked")
     return lane("model", "what the model wrote", summary, blocks)
 
@@ -80,6 +82,15 @@ class _OutputBlocks:
         self._is_native = explained.read is None or explained.read.format is None
         self._text_calls = [call for call in backend.calls if call.id not in own or not self._is_native]
         """The calls that were read in the text."""
+        self._recovered = [call for call in self._text_calls if call.is_recovered] if self._is_native else []
+
+    @property
+    def advice(self) -> str:
+        """What to change, in one line."""
+        if not self._recovered:
+            return self._explained.advice
+        count = f"{len(self._recovered)} {'call' if len(self._recovered) == 1 else 'calls'}"
+        return f"the server left {count} in its text: {warning_codes()[RECOVERED].remedy}"
 
     def blocks(self) -> Iterator[LaneBlock]:
         """Yields runs of text and reasoning, the server's own calls, how the output ended, and its bytes."""
@@ -147,7 +158,7 @@ class _OutputBlocks:
             message = "the output was not read to its end: no more was needed, or the client had left"
             notes.append(ExchangeNote(code="abandoned", message=message))
         if output.text or not self._backend.calls:
-            notes.append(ExchangeNote(code="advice", message=self._explained.advice, rule=self._explained.reader))
+            notes.append(ExchangeNote(code="advice", message=self.advice, rule=self._explained.reader))
         return notes
 
     def _raw(self) -> LaneBlock:
@@ -168,7 +179,7 @@ class _OutputBlocks:
         """Returns the model's text in pieces."""
         if not self._is_native:
             return list(_of_spans(self._explained.spans, self._explained.reader))
-        recovered = [call for call in self._text_calls if call.is_recovered]
+        recovered = self._recovered
         spans = self._spans_of_recovered(recovered) if recovered else None
         if spans is None:
             reasoned = bool(self._backend.texts("reasoning")) and not self._output.events.texts("reasoning")
