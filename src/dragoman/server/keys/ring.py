@@ -225,6 +225,7 @@ class KeyRing:
                     raise ConfigError(f"expected a secret of its own, got that of {owner} - at keys.{name}")
                 secrets[digest] = _Secret(key, digest, until_s)
         self._secrets, self._named = secrets, named
+        self._version += 1
 
 
 def _tokens(headers: Mapping[str, str]) -> Iterator[str]:
