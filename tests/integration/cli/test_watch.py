@@ -21,7 +21,7 @@ from dragoman.cli.watch.feed import FeedUpdate, TrafficFeed
 from dragoman.cli.watch.screen import WatchApp
 from dragoman.cli.watch.table import TrafficTable
 from dragoman.config.keys import KeyConfig
-from dragoman.console.api import RowCall, TrafficRow
+from dragoman.console.api import CaptureState, ConsoleState, RowCall, TrafficRow
 from dragoman.core.errors import ConfigError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
@@ -33,6 +33,9 @@ from support.scripted_backend import Scripted, body, plain, run_in_thread, servi
 from support.source_path import SOURCES
 
 ADMIN = "secret-of-admin"
+STATE = ConsoleState(
+    version="1", capture=CaptureState(mode="off"), has_keys=False, key="", has_records=True, models=[], apis=[]
+)
 
 
 class ScriptedFeed(TrafficFeed):
@@ -43,6 +46,7 @@ class ScriptedFeed(TrafficFeed):
         self.queue: asyncio.Queue[FeedUpdate] = asyncio.Queue()
 
     async def updates(self) -> AsyncGenerator[FeedUpdate, None]:
+        yield FeedUpdate(state=STATE)
         while True:
             yield await self.queue.get()
 
