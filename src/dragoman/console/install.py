@@ -9,7 +9,7 @@ from dragoman.config import Config
 from dragoman.config.checks import is_reachable
 from dragoman.core.errors import ConfigError
 
-if TYPE_CHECKING:  # every command imports this module, also in an installation without the server
+if TYPE_CHECKING:  # the base install has no server, and imports this
     from dragoman.server.app import App
     from dragoman.server.reload.control import ConfigSource
     from dragoman.usage_limits.admission import UsageLimits
