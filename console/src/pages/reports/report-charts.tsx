@@ -14,7 +14,7 @@ interface Props {
 /** The charts of a report. */
 export function ReportCharts({ view, group }: Props) {
   const common = { ...timeLabels(view), labelTitle: "Time (UTC)" };
-  const of = group === view.total ? "" : ` of ${seriesName(group)}`;
+  const of = group === view.total ? "" : ` of ${seriesName(group, view.by)}`;
   const { points } = group;
   const calls = (
     <>
