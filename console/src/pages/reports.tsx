@@ -74,7 +74,7 @@ function Report({ view, by, days }: { view: ReportsView; by: string; days: strin
         </label>
       </form>
       {view.notes.map((note) => (
-        <p key={note} class="notice">
+        <p key={note} class="quiet">
           {note}
         </p>
       ))}
