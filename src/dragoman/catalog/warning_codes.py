@@ -10,6 +10,8 @@ import msgspec
 from msgspec import Struct
 
 _LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+_REFERENCE: Final = re.compile(r" \(\[[^\]]+\]\([^)]+\)\)")
+"""A link in parentheses, without which the text is complete."""
 
 
 class WarningCode(Struct, frozen=True, forbid_unknown_fields=True):
@@ -25,7 +27,7 @@ class WarningCode(Struct, frozen=True, forbid_unknown_fields=True):
     @property
     def meaning_text(self) -> str:
         """The meaning without links."""
-        return _LINK.sub(r"\1", self.meaning)
+        return _LINK.sub(r"\1", _REFERENCE.sub("", self.meaning))
 
 
 @cache
