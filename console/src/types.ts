@@ -77,7 +77,8 @@ export interface Note {
   rule: string;
   meaning: string;
   remedy: string;
-  setting: string;
+  /** The keys of the settings that change it. */
+  settings: string[];
 }
 
 export type SegmentKind =

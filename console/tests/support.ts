@@ -34,7 +34,7 @@ export function row(members: Partial<TrafficRow>): TrafficRow {
 }
 
 export function note(code: string): Note {
-  return { code, message: "", rule: "", meaning: "", remedy: "", setting: "" };
+  return { code, message: "", rule: "", meaning: "", remedy: "", settings: [] };
 }
 
 export function segment(members: Partial<Segment>): Segment {

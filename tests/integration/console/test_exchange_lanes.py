@@ -135,7 +135,7 @@ async def test_call_is_linked_through_model_and_reply(mode: str, path: str, stre
         assert note.rule
         assert note.meaning
         assert "parse" in note.remedy
-        assert note.setting == "upstreams.far.tool_mode"
+        assert note.settings == ("upstreams.NAME.tool_mode",)
 
 
 BARE = {

@@ -27,8 +27,10 @@ async def test_a_leaked_call_is_explained_by_the_page() -> None:
     assert text_of(view, "model", "call:0").count("get_weather") == 1
     note = next(note for note in view["notes"] if note["code"] == "leaked_call_recovered")
     assert 'tool_mode = "parse"' in note["remedy"]
+    assert note["settings"] == ["upstreams.far.tool_mode"]
+    assert "advice" not in {note["code"] for note in view["notes"]}  # the diagnosis has it
     model = next(lane for lane in view["lanes"] if lane["name"] == "model")
-    assert model["summary"].startswith('the server left 1 call in its text: Set tool_mode = "parse"')
+    assert model["summary"] == "the server left 1 call in its text"
     assert view["sent_calls"][0]["backend"] == "far"
 
 

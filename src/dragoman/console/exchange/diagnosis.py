@@ -51,14 +51,20 @@ def diagnose(services: ConsoleServices, row: TrafficRow) -> Diagnosis | None:
     gateway = services.app.snapshot.gateway
     path = None if services.source is None else services.source.path()
     own = GatewayFacts(reasks=gateway.policy.reask, path=str(path or settings.default_path()))
-    backend = next((each for each in gateway.backends if backend_name(each) == row.upstream), None)
-    server = None
-    if isinstance(backend, HttpBackend):
-        server = _facts(backend, row)
-    return explain_row(row, server, own)
+    return explain_row(row, server_facts(services, row), own)
 
 
-def _facts(backend: HttpBackend, row: TrafficRow) -> ServerFacts:
+def server_facts(services: ConsoleServices, row: TrafficRow) -> ServerFacts | None:
+    """Returns what is known of the server of an exchange; None: it is not an upstream server.
+
+    Args:
+        services: The services of the console.
+        row: The exchange.
+    """
+    backends = services.app.snapshot.gateway.backends
+    backend = next((each for each in backends if backend_name(each) == row.upstream), None)
+    if not isinstance(backend, HttpBackend):
+        return None
     provider, measured = backend.planner.provider, backend.modes.measured(row.upstream_model)
     is_known = provider is not None or measured is not None
     methods = [*(provider.constrain if provider else ()), *(measured.constrain if measured else ())]

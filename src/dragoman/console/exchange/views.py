@@ -35,8 +35,8 @@ class ExchangeNote(Struct, frozen=True):
     """What the code means in general."""
     remedy: str = ""
     """What to change."""
-    setting: str = ""
-    """The key of the setting that changes it."""
+    settings: tuple[str, ...] = ()
+    """The keys of the settings that change it."""
 
 
 class Segment(Struct, frozen=True):

@@ -9,10 +9,9 @@ from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
-from msgspec.structs import replace
 
 from dragoman.console.exchange.lanes.links import Links
-from dragoman.console.exchange.lanes.model_lane import Reads, model_lane
+from dragoman.console.exchange.lanes.model_lane import Reads, advice_notes, model_lane
 from dragoman.console.exchange.lanes.model_output import model_outputs
 from dragoman.console.exchange.lanes.notes import distinct, error_note, warned_note
 from dragoman.console.exchange.lanes.reply_lane import read_reply, reply_lane
@@ -27,7 +26,6 @@ from dragoman.server.capture.replay import Replay
 
 log = logging.getLogger("dragoman.console")
 _BODY: Final = "body"
-_ANY_UPSTREAM: Final = "upstreams.NAME."
 
 
 class ExchangeLanes(msgspec.Struct, frozen=True):
@@ -59,50 +57,13 @@ def build_lanes(capture: LoadedCapture, previous: bytes | None = None, reads: Re
     outputs = list(model_outputs(capture))
     known = read_settings(capture) if reads is None else reads
     links = Links(reply, events)
-    own = _setting_names(capture)
-    lanes = (
-        request,
-        sent_lane(capture, calls, client),
-        model_lane(outputs, capture, known, links),
-        reply_lane(reply, events),
-    )
+    model = model_lane(outputs, capture, known, links)
     return ExchangeLanes(
-        lanes=tuple(_with_settings(each, own) for each in lanes),
-        notes=tuple(_with_setting(note, own) for note in _notes(capture, events)),
+        lanes=(request, sent_lane(capture, calls, client), model, reply_lane(reply, events)),
+        notes=tuple(distinct((*_notes(capture, events), *advice_notes(model)))),
         cache_note=cache_note,
         sent_calls=tuple(calls),
     )
-
-
-def _setting_names(capture: LoadedCapture) -> tuple[str, str]:
-    """Returns what the key of a setting of upstream servers begins with, and what it begins with for this server.
-
-    The latter is empty if another backend has answered, which has none of these settings.
-    """
-    last = capture.json(f"{capture.backend_call_count}/backend.json")
-    return _ANY_UPSTREAM, f"upstreams.{last.get('name', '')}." if last.get("kind") == "http" else ""
-
-
-def _with_setting(note: ExchangeNote, names: tuple[str, str]) -> ExchangeNote:
-    any_name, own = names
-    if not note.setting.startswith(any_name):
-        return note
-    return replace(note, setting=own + note.setting.removeprefix(any_name) if own else "")
-
-
-def _with_settings(lane: Lane, names: tuple[str, str]) -> Lane:
-    """Returns the lane with the names of settings of this server in its notes."""
-    blocks = [
-        replace(
-            block,
-            segments=tuple(
-                replace(each, notes=tuple(_with_setting(note, names) for note in each.notes)) if each.notes else each
-                for each in block.segments
-            ),
-        )
-        for block in lane.blocks
-    ]
-    return replace(lane, blocks=tuple(blocks))
 
 
 def read_settings(capture: LoadedCapture) -> Reads:
