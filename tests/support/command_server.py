@@ -89,13 +89,13 @@ class CommandServer:
             )
         atexit.register(self.close)
 
-    def start(self, args: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int) -> Command:
-        """Starts the command, which writes to the file descriptors `out` and `err`."""
+    def start(self, args: Sequence[str], env: Mapping[str, str], cwd: Path, *streams: int) -> Command:
+        """Starts the command; `streams` are its standard output and error, or input, output and error."""
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(self._address)
             request = json.dumps({"args": list(args), "env": dict(env), "cwd": str(cwd)}).encode()
-            socket.send_fds(connection, [len(request).to_bytes(4)], [out, err])
+            socket.send_fds(connection, [len(request).to_bytes(4)], streams)
             connection.sendall(request)
             return Command(int.from_bytes(_received(connection, 4)), args, connection)
         except BaseException:
@@ -103,18 +103,21 @@ class CommandServer:
             raise
 
     def run(
-        self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
+        self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float, text: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Returns what the command wrote and its exit status.
+        """Returns what the command wrote and its exit status; `text` is its standard input.
 
         Raises:
             subprocess.TimeoutExpired: It took longer, and was killed.
         """
         with (
+            tempfile.TemporaryFile(dir=self._folder.name) as given,
             tempfile.TemporaryFile(dir=self._folder.name) as out,
             tempfile.TemporaryFile(dir=self._folder.name) as err,
         ):
-            command = self.start(args, env, cwd, out.fileno(), err.fileno())
+            given.write(text.encode())
+            given.seek(0)
+            command = self.start(args, env, cwd, given.fileno(), out.fileno(), err.fileno())
             try:
                 status = command.wait(timeout_s)
             except subprocess.TimeoutExpired:
@@ -139,12 +142,16 @@ _started: list[CommandServer] = []
 _starting = threading.Lock()
 
 
-def run(args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def run(
+    args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float, text: str = ""
+) -> "subprocess.CompletedProcess[str]":
     """Runs a command line with the shared server of this process; see `CommandServer.run`."""
     if sys.platform == "win32":
         argv = [sys.executable, "-m", "dragoman", *args]
-        return subprocess.run(argv, env=dict(env), cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
-    return _server().run(args, env, cwd, timeout_s)
+        return subprocess.run(
+            argv, env=dict(env), cwd=cwd, input=text, capture_output=True, text=True, timeout=timeout_s
+        )
+    return _server().run(args, env, cwd, timeout_s, text)
 
 
 def start(args: Sequence[str], env: Mapping[str, str], cwd: Path, err: int) -> "Command | subprocess.Popen[bytes]":
@@ -198,7 +205,7 @@ def serve() -> None:
                 _tell_ended(running)
             if listener in ready:
                 connection, _ = listener.accept()
-                length, files, _, _ = socket.recv_fds(connection, 4, 2)
+                length, files, _, _ = socket.recv_fds(connection, 4, 3)
                 request = json.loads(_received(connection, int.from_bytes(length)))
                 if (pid := os.fork()) == 0:
                     break
@@ -261,8 +268,8 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Gives the forked process the environment, folder and streams of a new one."""
     for ignored in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
         signal.signal(ignored, signal.SIG_DFL)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, file in enumerate([nothing, *files]):
+    given = [] if len(files) == 3 else [os.open(os.devnull, os.O_RDONLY)]
+    for number, file in enumerate([*given, *files]):
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["cwd"])
