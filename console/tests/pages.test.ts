@@ -65,6 +65,7 @@ test("settings are found by all words of the text", () => {
     is_secret: false,
     origin: "default",
     is_default,
+    choices: [],
     description: "Port of the HTTP server",
   });
   const settings = [setting("server.port", true), setting("server.host", false)];
