@@ -15,7 +15,7 @@ export function ReplayResult({ stages, pieces, onClose }: Props) {
     <section class="replay" aria-label="Replay">
       <header class="detail-head">
         <h2>{different.length === 0 ? "The replay is the same" : "The replay differs"}</h2>
-        <p class="detail">The model's output arrived {pieces}. − captured, + now</p>
+        <p class="detail">The model's output arrived: {pieces}. − captured, + now</p>
         <button type="button" onClick={onClose}>
           Close
         </button>
