@@ -85,7 +85,7 @@ async def test_edited_request_is_sent_again(dialect: str, chromium: Browser, con
         await dialog.get_by_label("Model").fill("leaky")
         await dialog.get_by_role("button", name="Send").click()
         await page.page.wait_for_url(f"**/exchanges/{id}?with=req_*")
-        await page.page.get_by_role("button", name="what the client sent").click()
+        await page.page.get_by_role("button", name="Client sent").click()
         await expect(page.page.locator("main")).to_contain_text("Weather in Rome?")
         sent = json.loads(console.upstream.asked[-1][2])
         assert (sent["model"], "Rome" in json.dumps(sent["messages"])) == ("leaky", True)
