@@ -125,7 +125,7 @@ test-all: $(VENV)/dev.done $(CONSOLE) $(VENV)/ray.done test-clients weights ## r
 	@$(PYTEST) --workers 2 tests/integration tests/contract $(filter-out --record --ran,$(ARGS)) || [ $$? -eq 5 ]
 
 servers: $(VENV)/dev.done weights ## all tests with real models and servers, of which the other targets run a part
-	@$(BIN)/python -m pytest --every --durations 10 -m model $(ARGS)
+	@$(BIN)/python -m pytest --every --durations 10 -m "model or every" $(ARGS)
 
 # PyPI's own build for CPUs wants a torch that is not there, and looks for itself by another name.
 VLLM := 0.32.0

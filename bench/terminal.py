@@ -70,6 +70,7 @@ class Terminal:
             start_new_session=True,
         )
         os.close(program_fd)
+        self._lines = [""] * rows
         self._screen.write_process_input = self._answer  # type: ignore[method-assign]
 
     def __enter__(self) -> Self:
@@ -98,7 +99,15 @@ class Terminal:
     @property
     def text(self) -> str:
         """Returns the text of the screen, without trailing blanks."""
-        return "\n".join(line.rstrip() for line in self._screen.display).rstrip()
+        for row in self._screen.dirty:
+            self._lines[row] = self._line(row)
+        self._screen.dirty.clear()
+        return "\n".join(self._lines).rstrip()
+
+    def _line(self, row: int) -> str:
+        """Returns a line of the screen; `Screen.display` visits each cell of all lines."""
+        cells = self._screen.buffer[row]
+        return "".join(cells[column].data for column in range(max(cells, default=-1) + 1)).rstrip()
 
     @property
     def output(self) -> str:

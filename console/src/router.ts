@@ -36,16 +36,22 @@ export function startRouter(): void {
   document.addEventListener("click", (event) => {
     const isPlain = event.button === 0 && !event.metaKey && !event.ctrlKey && !event.shiftKey && !event.altKey;
     const link = event.target instanceof Element ? event.target.closest("a") : null;
-    if (!isPlain || event.defaultPrevented || !link || !isInside(link)) return;
+    const address = isPlain && !event.defaultPrevented && link ? insideAddress(link) : undefined;
+    if (!address) return;
     event.preventDefault();
-    navigate(link.pathname.slice(BASE.length) + link.search || "/");
+    navigate(address.pathname.slice(BASE.length) + address.search || "/");
   });
 }
 
-function isInside(link: HTMLAnchorElement): boolean {
-  const isPage = link.pathname === BASE || link.pathname.startsWith(`${BASE}/`);
-  const isData = link.pathname.startsWith(`${BASE}/api/`);
-  return link.origin === location.origin && isPage && !isData && !link.target && !link.hasAttribute("download");
+/** The address of a link to a page of the console; the links of charts are elements of SVG, which lack a pathname. */
+function insideAddress(link: Element): URL | undefined {
+  const target = link.getAttribute("href");
+  if (target === null || target.startsWith("#") || link.hasAttribute("target") || link.hasAttribute("download"))
+    return undefined;
+  const address = new URL(target, document.baseURI);
+  const isPage = address.pathname === BASE || address.pathname.startsWith(`${BASE}/`);
+  const isData = address.pathname.startsWith(`${BASE}/api/`);
+  return address.origin === location.origin && isPage && !isData ? address : undefined;
 }
 
 function update(): void {

@@ -77,7 +77,8 @@ export interface Note {
   rule: string;
   meaning: string;
   remedy: string;
-  setting: string;
+  /** The keys of the settings that change it. */
+  settings: string[];
 }
 
 export type SegmentKind =
@@ -131,6 +132,17 @@ export interface SentCall {
   error: string;
 }
 
+export interface Remedy {
+  text: string;
+  toml: string;
+  path: string;
+}
+
+export interface Diagnosis {
+  cause: string;
+  remedies: Remedy[];
+}
+
 export interface ExchangeView {
   id: string;
   row: TrafficRow;
@@ -141,6 +153,7 @@ export interface ExchangeView {
   previous_id: string;
   cache_note: string;
   sent_calls: SentCall[];
+  diagnosis: Diagnosis | null;
 }
 
 export type Chunking = "recorded" | "chars" | "whole" | "random";

@@ -34,7 +34,7 @@ export function row(members: Partial<TrafficRow>): TrafficRow {
 }
 
 export function note(code: string): Note {
-  return { code, message: "", rule: "", meaning: "", remedy: "", setting: "" };
+  return { code, message: "", rule: "", meaning: "", remedy: "", settings: [] };
 }
 
 export function segment(members: Partial<Segment>): Segment {
@@ -58,5 +58,6 @@ export function view(blocks: Partial<Record<LaneName, Block[]>>): ExchangeView {
     previous_id: "",
     cache_note: "",
     sent_calls: [],
+    diagnosis: null,
   };
 }

@@ -20,7 +20,7 @@ from support.format_cases import DATA, Case, all_cases, cases_by_format, shown, 
 from support.sampling import exhaustive, positions, sample
 
 each_format = pytest.mark.parametrize("name", cases_by_format())
-SEEDS = 8
+SEEDS = 5
 
 
 def expected_with_ids(case: Case) -> bool:

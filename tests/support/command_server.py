@@ -1,7 +1,8 @@
 """Runs command lines of dragoman in processes that are forked from one in which it is imported already.
 
-A new Python process spends 0.3 s of CPU time on imports, which is most of what a short command takes. What is run is
-the command itself: its own process, environment, folder, standard streams and exit status.
+A new Python process spends 0.3 s of CPU time on imports, which is most of what a short command takes, and a gateway
+0.5 s more before it listens. What is run is the command itself: its own process, environment, folder, standard streams
+and exit status.
 """
 
 import atexit
@@ -16,8 +17,13 @@ import tempfile
 import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, Final, NoReturn
 
+IMPORTED: Final = (
+    *("dragoman.server.run", "dragoman.cli._log_format", "dragoman.console.app", "dragoman.guard.guard", "uvloop"),
+    *("dragoman.backends.http.backend", "dragoman.backends.embedded.backend", "dragoman.records.reports"),
+)
+"""What gateways and commands import when they start, next to formats, dialects and the commands themselves."""
 START = (
     "-P",
     "-c",
@@ -83,13 +89,13 @@ class CommandServer:
             )
         atexit.register(self.close)
 
-    def start(self, args: Sequence[str], env: Mapping[str, str], cwd: Path, out: int, err: int) -> Command:
-        """Starts the command, which writes to the file descriptors `out` and `err`."""
+    def start(self, args: Sequence[str], env: Mapping[str, str], cwd: Path, *streams: int) -> Command:
+        """Starts the command; `streams` are its standard output and error, or input, output and error."""
         connection = socket.socket(socket.AF_UNIX)
         try:
             connection.connect(self._address)
             request = json.dumps({"args": list(args), "env": dict(env), "cwd": str(cwd)}).encode()
-            socket.send_fds(connection, [len(request).to_bytes(4)], [out, err])
+            socket.send_fds(connection, [len(request).to_bytes(4)], streams)
             connection.sendall(request)
             return Command(int.from_bytes(_received(connection, 4)), args, connection)
         except BaseException:
@@ -97,18 +103,21 @@ class CommandServer:
             raise
 
     def run(
-        self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float
+        self, args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float, text: str
     ) -> "subprocess.CompletedProcess[str]":
-        """Returns what the command wrote and its exit status.
+        """Returns what the command wrote and its exit status; `text` is its standard input.
 
         Raises:
             subprocess.TimeoutExpired: It took longer, and was killed.
         """
         with (
+            tempfile.TemporaryFile(dir=self._folder.name) as given,
             tempfile.TemporaryFile(dir=self._folder.name) as out,
             tempfile.TemporaryFile(dir=self._folder.name) as err,
         ):
-            command = self.start(args, env, cwd, out.fileno(), err.fileno())
+            given.write(text.encode())
+            given.seek(0)
+            command = self.start(args, env, cwd, given.fileno(), out.fileno(), err.fileno())
             try:
                 status = command.wait(timeout_s)
             except subprocess.TimeoutExpired:
@@ -133,12 +142,16 @@ _started: list[CommandServer] = []
 _starting = threading.Lock()
 
 
-def run(args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float) -> "subprocess.CompletedProcess[str]":
+def run(
+    args: Sequence[str], env: Mapping[str, str], cwd: Path, timeout_s: float, text: str = ""
+) -> "subprocess.CompletedProcess[str]":
     """Runs a command line with the shared server of this process; see `CommandServer.run`."""
     if sys.platform == "win32":
         argv = [sys.executable, "-m", "dragoman", *args]
-        return subprocess.run(argv, env=dict(env), cwd=cwd, capture_output=True, text=True, timeout=timeout_s)
-    return _server().run(args, env, cwd, timeout_s)
+        return subprocess.run(
+            argv, env=dict(env), cwd=cwd, input=text, capture_output=True, text=True, timeout=timeout_s
+        )
+    return _server().run(args, env, cwd, timeout_s, text)
 
 
 def start(args: Sequence[str], env: Mapping[str, str], cwd: Path, err: int) -> "Command | subprocess.Popen[bytes]":
@@ -171,13 +184,9 @@ def _received(connection: socket.socket, count: int) -> bytes:
 
 def serve() -> None:
     """Forks a command for each connection until standard input ends; returns in no process but by its end."""
-    import gc
-
     from dragoman import cli
-    from dragoman.server import run  # noqa: F401 imported here for all gateways
 
-    cli.parser()  # imports all commands
-    gc.freeze()
+    _import_all()
     listener = socket.socket(fileno=int(sys.argv.pop(1)))
     ended, wakes = socket.socketpair()
     wakes.setblocking(False)
@@ -196,7 +205,7 @@ def serve() -> None:
                 _tell_ended(running)
             if listener in ready:
                 connection, _ = listener.accept()
-                length, files, _, _ = socket.recv_fds(connection, 4, 2)
+                length, files, _, _ = socket.recv_fds(connection, 4, 3)
                 request = json.loads(_received(connection, int.from_bytes(length)))
                 if (pid := os.fork()) == 0:
                     break
@@ -209,7 +218,40 @@ def serve() -> None:
     signal.set_wakeup_fd(-1)
     wakes.close()
     _become(request, files)
-    sys.exit(cli.main(request["args"]))
+    try:
+        status = cli.main(request["args"])
+    except SystemExit as end:  # as after --help
+        if not isinstance(end.code, int):
+            raise
+        status = end.code
+    _end(status)
+
+
+def _import_all() -> None:
+    import gc
+    import importlib
+
+    from dragoman import cli, dialects, formats
+
+    cli.parser()  # imports all commands
+    formats.built_in()
+    for name in dialects.names():
+        dialects.get(name)
+    for name in IMPORTED:
+        importlib.import_module(name)
+    gc.freeze()
+
+
+def _end(status: int) -> NoReturn:
+    """Ends the process as Python does, but leaves its memory to the system: to free each module takes 50 ms."""
+    threading._shutdown()  # type: ignore[attr-defined]  # waits for the threads
+    atexit._run_exitfuncs()
+    try:
+        sys.stdout.flush()
+        sys.stderr.flush()
+    except (OSError, ValueError):
+        sys.exit(status)  # Python reports it
+    os._exit(status)
 
 
 def _tell_ended(running: dict[int, socket.socket]) -> None:
@@ -226,8 +268,8 @@ def _become(request: Mapping[str, Any], files: Sequence[int]) -> None:
     """Gives the forked process the environment, folder and streams of a new one."""
     for ignored in (signal.SIGCHLD, signal.SIGHUP):  # the latter is ignored where the tests run under nohup
         signal.signal(ignored, signal.SIG_DFL)
-    nothing = os.open(os.devnull, os.O_RDONLY)
-    for number, file in enumerate([nothing, *files]):
+    given = [] if len(files) == 3 else [os.open(os.devnull, os.O_RDONLY)]
+    for number, file in enumerate([*given, *files]):
         os.dup2(file, number)
         os.close(file)
     os.chdir(request["cwd"])

@@ -1,6 +1,6 @@
 """The part of exhaustive checks that a run makes: everything in `make test-all`, otherwise a fixed sample.
 
-The Hypothesis profile decides: "ci" checks everything but only every sixth position of a text, which others vary; those
+The Hypothesis profile decides: "ci" checks everything but only every tenth position of a text, which others vary; those
 with more examples (`make fuzz`) check every position.
 """
 
@@ -15,6 +15,8 @@ SHORT_CHARS = 12
 """Up to this length, every position of a text is checked in every run."""
 POSITIONS = 4
 """The number of checked positions in a longer text."""
+STEP = 10
+"""The distance of the checked positions in an exhaustive run."""
 
 EXHAUSTIVE = 60
 """Examples of a property from which everything is checked."""
@@ -32,7 +34,7 @@ def positions(text: str, end: int) -> Sequence[int]:
     if settings.default.max_examples >= EVERY_POSITION or end <= SHORT_CHARS:
         return range(end)
     if exhaustive():
-        return sorted({0, end - 1, *range(_random(text).randrange(6), end, 6)})
+        return sorted({0, end - 1, *range(_random(text).randrange(STEP), end, STEP)})
     return sorted({0, end - 1, *_random(text).sample(range(end), POSITIONS)})
 
 

@@ -37,7 +37,12 @@ export function ComparedLanes({ views }: Props) {
         <Legend columns={columns} />
       </div>
       <Lanes columns={columns} chosen={chosen} />
-      <DetailPanel columns={columns} chosen={chosen} notes={distinctNotes(views.flatMap(({ view }) => view.notes))} />
+      <DetailPanel
+        columns={columns}
+        chosen={chosen}
+        notes={distinctNotes(views.flatMap(({ view }) => view.notes))}
+        diagnosis={null}
+      />
     </>
   );
 }

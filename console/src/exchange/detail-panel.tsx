@@ -1,5 +1,6 @@
 import type { Signal } from "@preact/signals";
-import type { Note } from "../types.ts";
+import type { Diagnosis, Note } from "../types.ts";
+import { DiagnosisView } from "./diagnosis-view.tsx";
 import {
   type Chosen,
   type Counterpart,
@@ -17,13 +18,14 @@ interface Props {
   chosen: Signal<Chosen | undefined>;
   /** The notes about the whole exchange, shown while no span is chosen. */
   notes: Note[];
+  diagnosis: Diagnosis | null;
 }
 
 /** Explains the chosen span, or the exchange. */
-export function DetailPanel({ columns, chosen, notes }: Props) {
+export function DetailPanel({ columns, chosen, notes, diagnosis }: Props) {
   const current = chosen.value;
   const found = current && segmentAt(columns, current);
-  if (!current || !found) return <Overview notes={notes} />;
+  if (!current || !found) return <Overview notes={notes} diagnosis={diagnosis} />;
   const { block, segment } = found;
   const { label, meaning } = SEGMENT_KINDS[segment.kind] ?? SEGMENT_KINDS.plain;
   const shown = distinctNotes([...segment.notes, ...(current.link ? linkedNotes(columns, current.link) : [])]);
@@ -52,19 +54,26 @@ export function DetailPanel({ columns, chosen, notes }: Props) {
   );
 }
 
-function Overview({ notes }: { notes: Note[] }) {
+function Overview({ notes, diagnosis }: { notes: Note[]; diagnosis: Diagnosis | null }) {
+  const list = <NoteList notes={notes} empty="" />;
   return (
     // biome-ignore lint/a11y/noNoninteractiveTabindex: a frame that scrolls must be reachable by keyboard
     <aside class="detail-panel is-overview" data-testid="rule" aria-label="Explanation" tabIndex={0}>
       <header class="detail-head">
-        <h2>{notes.length > 0 ? "What happened" : "Nothing was changed or dropped"}</h2>
+        <h2>{notes.length > 0 || diagnosis ? "What happened" : "Nothing was changed or dropped"}</h2>
         <p class="detail">Choose a span to see where it came from and which rule applied. Arrow keys move.</p>
       </header>
-      {notes.length > 0 && (
-        <div class="detail-body">
-          <NoteList notes={notes} empty="" />
-        </div>
-      )}
+      <div class="detail-body">
+        {diagnosis && <DiagnosisView diagnosis={diagnosis} />}
+        {diagnosis && notes.length > 0 ? (
+          <details>
+            <summary>All warnings ({notes.length})</summary>
+            {list}
+          </details>
+        ) : (
+          list
+        )}
+      </div>
     </aside>
   );
 }

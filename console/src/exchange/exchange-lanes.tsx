@@ -15,7 +15,7 @@ export function ExchangeLanes({ view }: { view: ExchangeView }) {
         <Legend columns={columns} />
       </div>
       <Lanes columns={columns} chosen={chosen} />
-      <DetailPanel columns={columns} chosen={chosen} notes={view.notes} />
+      <DetailPanel columns={columns} chosen={chosen} notes={view.notes} diagnosis={view.diagnosis} />
     </>
   );
 }

@@ -64,7 +64,7 @@ function Exchange({ view, other }: Props) {
 }
 
 function Content({ view, other, replayed }: Props & { replayed: ExchangeView | undefined }) {
-  if (!view.is_captured) return <NotCaptured />;
+  if (!view.is_captured) return <NotCaptured view={view} />;
   if (replayed) {
     return (
       <ComparedLanes

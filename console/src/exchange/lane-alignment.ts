@@ -23,8 +23,13 @@ export function elementAt(container: HTMLElement, column: string, link: string):
 }
 
 export function focusPlace(container: HTMLElement, place: Place): void {
-  // A folded block opens with the choice.
-  requestAnimationFrame(() => placeElement(container, place)?.focus({ preventScroll: true }));
+  const focus = () => {
+    const element = placeElement(container, place);
+    element?.focus({ preventScroll: true });
+    return element !== null;
+  };
+  // A span in a folded block appears with the choice.
+  if (!focus()) requestAnimationFrame(focus);
 }
 
 function placeElement(container: HTMLElement, { column, block, segment }: Place): HTMLElement | null {

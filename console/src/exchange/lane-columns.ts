@@ -92,7 +92,7 @@ export function linkedNotes(columns: LaneColumn[], link: string): Note[] {
 
 /** Whether a note is about a problem, and not only about a rule that applied. */
 export function isWarning(note: Note): boolean {
-  return note.meaning !== "" || note.remedy !== "";
+  return note.code === "error" || note.meaning !== "" || note.remedy !== "";
 }
 
 /** The notes, each once, warnings first. */

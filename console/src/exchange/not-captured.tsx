@@ -1,11 +1,16 @@
 import { EmptyState } from "../components/empty-state.tsx";
 import { gateway, switchCapture } from "../gateway-state.ts";
+import { href } from "../router.ts";
+import type { ExchangeView } from "../types.ts";
+import { DiagnosisView } from "./diagnosis-view.tsx";
+import { NoteView } from "./note-view.tsx";
 
 /** Explains why the content of an exchange is not shown, and offers to capture the next ones. */
-export function NotCaptured() {
+export function NotCaptured({ view: { diagnosis, notes } }: { view: ExchangeView }) {
   const mode = gateway.value?.capture.mode ?? "off";
   return (
-    <EmptyState title="The content of this exchange was not captured">
+    <EmptyState title="The content of this exchange is not captured">
+      {diagnosis && <DiagnosisView diagnosis={diagnosis} />}
       <p>
         The list keeps names, numbers and times only. What the client, the gateway and the model wrote is kept if it is
         captured while the exchange runs.
@@ -21,8 +26,15 @@ export function NotCaptured() {
           </button>
         </>
       ) : (
-        <p>Captures are on now ({mode}). Send the request again, and open the new exchange.</p>
+        <p>
+          Captures are on now ({mode}). Send the request again, and open the new exchange in the{" "}
+          <a href={href("/")}>list</a>.
+        </p>
       )}
+      {notes.length > 0 && <h3>Warnings</h3>}
+      {notes.map((note) => (
+        <NoteView key={note.message} note={note} />
+      ))}
     </EmptyState>
   );
 }

@@ -1,4 +1,6 @@
-import type { ComponentChildren } from "preact";
+import { type ComponentChildren, Fragment } from "preact";
+import { Prose } from "../components/prose.tsx";
+import { SettingLink } from "../components/setting-link.tsx";
 import type { Note } from "../types.ts";
 import { isWarning } from "./lane-columns.ts";
 
@@ -21,10 +23,20 @@ export function NoteView({ note }: { note: Note }) {
       <dl>
         {note.message && <Entry term="What">{note.message}</Entry>}
         {note.rule && <Entry term="Rule">{note.rule}</Entry>}
-        {note.meaning && <Entry term="Meaning">{note.meaning}</Entry>}
-        {(note.remedy || note.setting) && (
+        {note.meaning && (
+          <Entry term="Meaning">
+            <Prose text={note.meaning} />
+          </Entry>
+        )}
+        {(note.remedy || note.settings.length > 0) && (
           <Entry term="Remedy">
-            {note.remedy} {note.setting && <code class="setting">{note.setting}</code>}
+            <Prose text={note.remedy} />
+            {note.settings.map((name) => (
+              <Fragment key={name}>
+                {" "}
+                <SettingLink name={name} />
+              </Fragment>
+            ))}
           </Entry>
         )}
       </dl>

@@ -10,7 +10,7 @@ export const SEGMENT_KINDS: Record<SegmentKind, KindLook> = {
   text: { label: "text", meaning: "Text of the reply." },
   reasoning: { label: "reasoning", meaning: "What the model wrote before its reply." },
   markup: { label: "markup", meaning: "The notation around a tool call, or control tokens of the model." },
-  name: { label: "tool name", meaning: "The name of the tool that is called." },
+  name: { label: "name", meaning: "The name of a tool that is called, of a model, or of a status." },
   arguments: { label: "arguments", meaning: "The arguments of a tool call." },
   repair: { label: "repair", meaning: "Text that was added or changed to make a tool call valid." },
   broken: { label: "broken", meaning: "A part of a tool call that could not be read." },

@@ -99,13 +99,20 @@ function cachedShare(row: TrafficRow): number {
   return row.input_tokens ? Math.min(1, (row.cached_tokens ?? 0) / row.input_tokens) : 0;
 }
 
+/** The status with which the gateway logs a request whose client disconnected. */
+const CLIENT_LEFT = 499;
+
+function errorName({ error, status }: TrafficRow): string {
+  return error.split(":")[0] || (status === CLIENT_LEFT ? "client left" : "");
+}
+
 export function Result({ row }: { row: TrafficRow }) {
   return (
     <>
       {row.state === "running" && <Badge tone="accent">running</Badge>}
       {row.state === "failed" && (
         <Badge tone="bad" title={row.error}>
-          ✗ {row.status || ""} {row.error.split(":")[0]}
+          ✗ {row.status || ""} {errorName(row)}
         </Badge>
       )}
       {row.state === "done" && <span class="detail">{row.finish || row.status}</span>}

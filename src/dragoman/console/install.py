@@ -2,14 +2,17 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from dragoman import extras
 from dragoman.config import Config
 from dragoman.config.checks import is_reachable
 from dragoman.core.errors import ConfigError
-from dragoman.server.app import App
-from dragoman.server.reload.control import ConfigSource
-from dragoman.usage_limits.admission import UsageLimits
+
+if TYPE_CHECKING:  # the base install has no server, and imports this
+    from dragoman.server.app import App
+    from dragoman.server.reload.control import ConfigSource
+    from dragoman.usage_limits.admission import UsageLimits
 
 
 def serves_console(config: Config) -> bool:
@@ -29,10 +32,10 @@ def serves_console(config: Config) -> bool:
 
 def console_installer(
     config: Config,
-    source: ConfigSource | None = None,
-    limits: UsageLimits | None = None,
+    source: "ConfigSource | None" = None,
+    limits: "UsageLimits | None" = None,
     shared_dir: Path | None = None,
-) -> Callable[[App], None]:
+) -> "Callable[[App], None]":
     """Returns what adds the console to an application; it adds nothing if there is none.
 
     Args:
@@ -47,7 +50,7 @@ def console_installer(
     if not serves_console(config):
         return lambda app: None
 
-    def install(app: App) -> None:
+    def install(app: "App") -> None:
         from dragoman.console.app import console_app
         from dragoman.console.services import ConsoleServices
         from dragoman.console.sessions import Sessions, session_secret

@@ -13,6 +13,7 @@ from starlette.types import Receive, Scope, Send
 from dragoman.console.api import ApiError, ErrorBody
 from dragoman.console.services import ConsoleServices
 from dragoman.core.errors import BackendUnavailableError, RequestError, RequestTooLargeError
+from dragoman.server.keys.ring import KeyRing
 
 BODY_TIMEOUT: Final = "dragoman.body_timeout_s"
 """Name of the seconds to receive a body in the ASGI scope of each request."""
@@ -128,10 +129,10 @@ async def _while_allowed(
     It ends when the gateway is about to stop, or its API keys are others: the page's own may have been revoked, and
     its next request is verified again.
     """
-    idle_s, keys = 0.0, services.app.snapshot.keys
+    idle_s, keys = 0.0, _keys_version(services)
     waiting = asyncio.ensure_future(anext(events, None))
     try:
-        while not services.app.is_draining and services.app.snapshot.keys is keys:
+        while not services.app.is_draining and _keys_version(services) == keys:
             done, _ = await asyncio.wait([waiting], timeout=_CLOSING_S)
             idle_s = 0.0 if done else idle_s + _CLOSING_S
             if done and waiting.result() is None:
@@ -146,6 +147,12 @@ async def _while_allowed(
         waiting.cancel()
         await asyncio.wait([waiting])
         await events.aclose()
+
+
+def _keys_version(services: ConsoleServices) -> tuple[KeyRing, int]:
+    """Returns what changes with the API keys, by a reload of the settings or in the keys file."""
+    keys = services.app.snapshot.keys
+    return keys, keys.version()
 
 
 def encode_event(name: str, value: object) -> bytes:

@@ -56,9 +56,10 @@ async def test_codex_tool_round_trip_over_each_upstream_api(behind: str, tmp_pat
     assert_round_trip(script)
 
 
+@pytest.mark.every
 @pytest.mark.ran("OpenCode", "Chat Completions")
 async def test_opencode_tool_round_trip_over_chat_completions(tmp_path: Path) -> None:
-    """With only one pair of APIs, since each run of OpenCode takes six seconds of CPU time."""
+    """Six seconds of CPU time; test_run.py has the same pair with the settings of `dragoman run`."""
     folder = agents.folder_of(tmp_path)
     async with chain(script := Calling("read", {"filePath": str(folder / "notes.txt")}), "openai_chat") as url:
         told = await agents.opencode(url, tmp_path, folder, "@ai-sdk/openai")

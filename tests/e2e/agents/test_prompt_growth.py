@@ -8,6 +8,7 @@ client's own text.
 import importlib.util
 import json
 from collections.abc import AsyncGenerator, Callable, Sequence
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Final
@@ -118,11 +119,18 @@ async def test_prompt_prefix_is_stable_as_claude_code_asks_now(tmp_path: Path, k
         assert_prefixes([SHOWN[name](without_reasoning(request)) for request in script.asked])
 
 
-def requests() -> list[v.Request]:
+@cache
+def requests() -> Sequence[v.Request]:
     """The recorded requests, each with a different billing header, which is filler in the recording."""
     sent = [sent for name, sent in client_recordings.recorded() if name.startswith(NAME)]
     assert len(sent) == TURNS
-    return [ANTHROPIC.read_request(billed(request, n)) for n, request in enumerate(sent)]
+    return tuple(ANTHROPIC.read_request(billed(request, n)) for n, request in enumerate(sent))
+
+
+@cache
+def without_thoughts() -> Sequence[v.Request]:
+    """The requests without reasoning, as many formats and templates render them."""
+    return tuple(map(without_reasoning, requests()))
 
 
 def billed(sent: Sent, n: int) -> bytes:
@@ -203,7 +211,7 @@ def assert_prefixes(prompts: Sequence[str]) -> None:
 
 @pytest.mark.parametrize("shown", SHOWN.values(), ids=SHOWN)
 def test_prompt_prefix_is_stable_in_recording(shown: Callable[[v.Request], str]) -> None:
-    assert_prefixes([shown(without_reasoning(request)) for request in requests()])
+    assert_prefixes([shown(request) for request in without_thoughts()])
 
 
 @pytest.mark.parametrize("name", ["turns hermes", "turns glm", "a template with tools", "openai_chat"])
@@ -230,7 +238,7 @@ def short(request: v.Request) -> v.Request:
 
 
 async def test_real_server_reuses_whole_previous_prompt() -> None:
-    """With eight of the requests; docs/local.md reports all twenty."""
+    """With four of the requests; docs/local.md reports all twenty."""
     told: list[v.Usage] = []
     with real.llama("native") as behind:
         backend = HttpBackend(
@@ -238,13 +246,13 @@ async def test_real_server_reuses_whole_previous_prompt() -> None:
         )
         await backend.start()
         try:
-            for n, request in enumerate(requests()[:8]):
+            for n, request in enumerate(requests()[:4]):
                 asked = short(replace(ordered(request), model=behind.model))
                 events = backend.generate(asked, ExchangeContext("1", 0, (f"{n}{i:023}" for i in range(99)).__next__))
                 told += [event.usage for event in await all_events(events) if isinstance(event, UsageUpdate)]
         finally:
             await backend.close()
-    assert len(told) == 8
+    assert len(told) == 4
     assert told[0].input_tokens > 300
     for before, after in pairwise(told):
         assert after.cached_input_tokens >= before.input_tokens - 1

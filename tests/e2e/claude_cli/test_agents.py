@@ -97,6 +97,7 @@ async def test_codex_tool_round_trip_on_claude_cli(tmp_path: Path) -> None:
     assert IMAGE in chain.seen()[0].said[0][1]
 
 
+@pytest.mark.every  # 15 s of CPU time; test_run.py has a round trip of OpenClaw, and Codex sends an image here
 @pytest.mark.ran("OpenClaw", "claude CLI")
 async def test_openclaw_tool_round_trip_on_claude_cli(tmp_path: Path) -> None:
     """Reads two files in one turn, one of which is an image: its result arrives in content parts."""
@@ -118,7 +119,7 @@ async def test_openclaw_tool_round_trip_on_claude_cli(tmp_path: Path) -> None:
 
 
 @pytest.mark.ran({"hermes": "Hermes Agent", "codex": "Codex"}, "claude CLI")
-@pytest.mark.parametrize("agent", ["hermes", "codex"])
+@pytest.mark.parametrize("agent", [pytest.param("hermes", marks=pytest.mark.every), "codex"])
 async def test_agent_tool_round_trip_in_text_mode(agent: str, tmp_path: Path) -> None:
     """In text mode: two calls in one turn, one of which fails; the prompt contains both results."""
     home = client_home(tmp_path)

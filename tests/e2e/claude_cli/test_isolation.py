@@ -322,7 +322,7 @@ async def test_claude_home_does_not_grow(host: Hostile) -> None:
             await answer(backend, said("user", "Hi"))
         await eventually(lambda: not backend.health()["processes"])
         before = there()
-        for _ in range(10):
+        for _ in range(4):
             await answer(backend, said("user", "Hi"))
         await eventually(lambda: not backend.health()["processes"])
         assert there() == before

@@ -1,4 +1,4 @@
-"""The playground in a real browser: a chat with a tool call, in each API."""
+"""The playground in a real browser: a chat with a tool call, in each API; streaming, and its end."""
 
 import pytest
 from playwright.async_api import Browser, expect
@@ -43,3 +43,20 @@ async def test_hostile_text_of_a_model_stays_text(chromium: Browser, console: Sc
         await expect(page.page.locator("[data-lane=reply]")).to_contain_text("hacked")
         await check_unhurt(page, "playground")
     console.script.pieces["plain"] = before
+
+
+async def test_answer_is_shown_while_it_streams_and_can_be_stopped(chromium: Browser, console: ScriptedGateway) -> None:
+    console.script.slow.clear()
+    async with tab(chromium, console.url) as page:
+        await page.open("/playground")
+        await page.page.get_by_role("combobox", name="Model").select_option("slow")
+        await page.page.get_by_role("textbox", name="Message").fill("Weather?")
+        await page.page.keyboard.press("Enter")
+        answer = page.page.get_by_role("article", name="Model")
+        await expect(answer).to_contain_text("It is ")
+        await page.page.get_by_role("button", name="Stop").click()
+        await expect(answer).to_contain_text("Stopped.")
+        await page.page.get_by_role("link", name="Traffic").click()
+        await page.page.get_by_role("link", name="Playground").click()
+        await expect(answer).to_contain_text("It is ")
+    console.script.slow.set()

@@ -1,6 +1,7 @@
 """The README and docs/: links are valid, and the examples print the documented output (`doc_examples`)."""
 
 import contextlib
+import functools
 import io
 import json
 import os
@@ -229,11 +230,14 @@ def test_toml_example_is_valid_config(
 # Commands
 
 
+parser: Final = functools.cache(cli.parser)
+
+
 def parsed(words: list[str]) -> None:
     """Asserts that the command line accepts these arguments."""
     with contextlib.redirect_stderr(io.StringIO()) as said, contextlib.redirect_stdout(io.StringIO()):
         try:
-            cli.parser().parse_args(words)
+            parser().parse_args(words)
             status: object = 0
         except SystemExit as end:  # 0 for --help
             status = end.code

@@ -29,6 +29,7 @@ from dragoman.core.events import (
     UsageUpdate,
 )
 from dragoman.core.messages import Image, Request, Text, ToolResult, Usage
+from support import command_server
 from support.gateway import DEADLINE_S, command, environment, running
 from support.mcp_server import PIXEL
 from support.mcp_servers import COMMAND
@@ -98,10 +99,7 @@ def home_environment(home: Path, **variables: str) -> dict[str, str]:
 
 
 def run(home: Path, *args: str, text: str = "", **variables: str) -> "subprocess.CompletedProcess[str]":
-    env = home_environment(home, **variables)
-    return subprocess.run(
-        command("chat", *args), env=env, cwd=home, input=text, capture_output=True, text=True, timeout=DEADLINE_S
-    )
+    return command_server.run(["chat", *args], home_environment(home, **variables), home, DEADLINE_S, text)
 
 
 # In a pipe

@@ -2,19 +2,21 @@
 
 import os
 import stat
-import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 from bench.terminal import Terminal
 
+from dragoman import cli
 from dragoman.config.keys import KeyConfig
 from dragoman.server.keys.ring import KeyRing
 from support.console import served_console
-from support.gateway import DEADLINE_S, command, environment
+from support.gateway import command, environment
 from support.scripted_backend import in_thread, plain, run_in_thread
 from support.source_path import SOURCES
+
+Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -29,17 +31,21 @@ def own_environment(home: Path, **variables: str) -> dict[str, str]:
     return {**own, "DRAGOMAN_SERVER_PORT": "9", "PYTHONPATH": SOURCES, **variables}
 
 
-def run(home: Path, *args: str) -> "subprocess.CompletedProcess[str]":
-    environ = own_environment(home, BROWSER="false %s")
-    return subprocess.run(command("console", *args), env=environ, capture_output=True, text=True, timeout=DEADLINE_S)
+@pytest.fixture
+def run(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Run:
+    for name, value in own_environment(tmp_path, BROWSER="false %s").items():
+        monkeypatch.setenv(name, value)
+
+    def run(*args: str) -> tuple[int, str, str]:
+        status = cli.main(["console", *args])
+        return status, *capsys.readouterr()
+
+    return run
 
 
-def test_address_is_printed_and_the_need_of_a_key_too(url: str, tmp_path: Path) -> None:
-    done = run(tmp_path, "--gateway", f"{url}/v1")
-    assert (done.returncode, done.stdout) == (0, f"{url}/console\n")
-    assert done.stderr == (
-        "dragoman: sign in with an API key that has admin = true; `dragoman keys create NAME --admin` creates one\n"
-    )
+def test_address_is_printed_and_the_need_of_a_key_too(url: str, run: Run) -> None:
+    note = "sign in with an API key that has admin = true; `dragoman keys create NAME --admin` creates one"
+    assert run("--gateway", f"{url}/v1") == (0, f"{url}/console\n", f"dragoman: {note}\n")
 
 
 def test_browser_is_opened_from_a_terminal(url: str, tmp_path: Path) -> None:
@@ -53,16 +59,14 @@ def test_browser_is_opened_from_a_terminal(url: str, tmp_path: Path) -> None:
     assert (tmp_path / "opened").read_text() == f"{url}/console\n"
 
 
-def test_why_there_is_no_console(tmp_path: Path) -> None:
-    none = run(tmp_path)
-    assert (none.returncode, none.stderr) == (
-        1,
-        "dragoman console: error: no gateway answers at http://127.0.0.1:9; start one: dragoman serve\n",
-    )
+def test_why_there_is_no_console(run: Run) -> None:
+    status, _, error = run()
+    assert status == 1
+    assert error == "dragoman console: error: no gateway answers at http://127.0.0.1:9; start one: dragoman serve\n"
     with in_thread(plain) as url:
-        off = run(tmp_path, "--gateway", url)
-    assert off.returncode == 2
-    assert "has no console: console.enabled = true turns it on" in off.stderr
+        status, _, error = run("--gateway", url)
+    assert status == 2
+    assert "has no console: console.enabled = true turns it on" in error
 
 
 @pytest.mark.skipif(os.name == "nt", reason="every Windows has a browser")

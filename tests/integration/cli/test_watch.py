@@ -18,10 +18,11 @@ from textual.worker import WorkerFailed
 
 from dragoman.cli.models.loaded import GatewayAddress
 from dragoman.cli.watch.feed import FeedUpdate, TrafficFeed
+from dragoman.cli.watch.plain import print_exchanges
 from dragoman.cli.watch.screen import WatchApp
 from dragoman.cli.watch.table import TrafficTable
 from dragoman.config.keys import KeyConfig
-from dragoman.console.api import RowCall, TrafficRow
+from dragoman.console.api import CaptureState, ConsoleState, RowCall, TrafficRow
 from dragoman.core.errors import ConfigError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
@@ -33,6 +34,9 @@ from support.scripted_backend import Scripted, body, plain, run_in_thread, servi
 from support.source_path import SOURCES
 
 ADMIN = "secret-of-admin"
+STATE = ConsoleState(
+    version="1", capture=CaptureState(mode="off"), has_keys=False, key="", has_records=True, models=[], apis=[]
+)
 
 
 class ScriptedFeed(TrafficFeed):
@@ -40,11 +44,13 @@ class ScriptedFeed(TrafficFeed):
 
     def __init__(self) -> None:
         super().__init__(GatewayAddress("http://127.0.0.1:9", "secret key"))
-        self.queue: asyncio.Queue[FeedUpdate] = asyncio.Queue()
+        self.queue: asyncio.Queue[FeedUpdate | None] = asyncio.Queue()
+        """None ends the updates."""
 
     async def updates(self) -> AsyncGenerator[FeedUpdate, None]:
-        while True:
-            yield await self.queue.get()
+        yield FeedUpdate(state=STATE)
+        while (update := await self.queue.get()) is not None:
+            yield update
 
 
 def row(number: int, state: Any = "done", **fields: Any) -> TrafficRow:
@@ -130,10 +136,9 @@ async def test_lost_connection_is_reported_and_running_rows_end() -> None:
         assert len(lines(pilot)) == 2
 
 
-@pytest.mark.parametrize("size", [(80, 24), (40, 10), (200, 50)])
-async def test_ten_thousand_rows_are_drawn_fast(size: tuple[int, int]) -> None:
+async def test_ten_thousand_rows_are_drawn_fast() -> None:
     feed = ScriptedFeed()
-    async with watching(feed, size) as pilot:
+    async with watching(feed, (200, 50)) as pilot:
         calls = [RowCall(tool="t", outcome="valid")]
         many = [row(number, model="m", agent="claude-code", calls=calls) for number in range(10_000)]
         feed.queue.put_nowait(FeedUpdate(many))
@@ -297,22 +302,27 @@ def test_screen_of_a_terminal(url: str, tmp_path: Path) -> None:
 
 
 def test_without_a_terminal_lines_are_printed(url: str, tmp_path: Path) -> None:
-    args, environ = ("--gateway", url, "--failed"), own_environment(tmp_path)
+    args, environ = ("watch", "--gateway", url, "--failed"), own_environment(tmp_path)
     pipes: Any = {"stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
-    with subprocess.Popen(command("watch", *args), env=environ, **pipes) as process:
+    with subprocess.Popen(command(*args), env=environ, **pipes) as process:
         assert process.stdout is not None
+        assert process.stderr is not None
         assert process.stdout.readline().split()[:3] == ["TIME", "(UTC)", "ID"]
-        with subprocess.Popen(command("watch", *args, "--json"), env=environ, **pipes) as json_process:
-            assert json_process.stdout is not None
-            for each in (process, json_process):
-                assert each.stderr is not None
-                assert each.stderr.readline() == f"dragoman: watching the gateway at {url}\n"
-            post(url)
-            post(url, "fail")
-            assert process.stdout.readline().split()[-2:] == ["scripted", "UpstreamError"]
-            assert json.loads(json_process.stdout.readline())["status"] == 502
-            for each in (process, json_process):
-                each.send_signal(signal.SIGINT)
-                assert each.wait(DEADLINE_S) == 130
-                assert each.stderr is not None
-                assert "Traceback" not in each.stderr.read()
+        assert process.stderr.readline() == f"dragoman: watching the gateway at {url}\n"
+        post(url)
+        post(url, "fail")
+        assert process.stdout.readline().split()[-2:] == ["scripted", "UpstreamError"]
+        process.send_signal(signal.SIGINT)
+        assert process.wait(DEADLINE_S) == 130
+        assert "Traceback" not in process.stderr.read()
+
+
+async def test_lines_of_json_are_printed_once_for_each_exchange(capsys: pytest.CaptureFixture[str]) -> None:
+    feed = ScriptedFeed()
+    bad = row(3, "failed", status=502, error="UpstreamError: \x9b31m", agent="codex")
+    for update in ([row(1, "failed")], [row(2, "running"), bad], [row(2), bad], [row(4, "failed", agent="claude")]):
+        feed.queue.put_nowait(FeedUpdate(update))
+    feed.queue.put_nowait(None)
+    await print_exchanges(feed, "codex", only_failed=True, is_json=True)
+    (line,) = capsys.readouterr().out.splitlines()
+    assert (json.loads(line)["status"], line.isascii()) == (502, True)

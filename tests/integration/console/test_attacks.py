@@ -4,13 +4,15 @@ import asyncio
 import contextlib
 import json
 from collections.abc import AsyncIterator
+from pathlib import Path
 from urllib.parse import quote
 
 import pytest
 
 from dragoman.config.keys import KeyConfig
+from dragoman.config.keys_file import read_keys
 from dragoman.console.sessions import COOKIE, LIFETIME_S, Sessions
-from dragoman.server.keys.ring import KeyRing
+from dragoman.server.keys.ring import KeyRing, KeysFile
 from support.console import API, CHANGE, ServedConsole, served_console
 from support.scripted_backend import plain
 
@@ -199,8 +201,11 @@ async def test_session_ends_with_its_time_and_with_its_key() -> None:
     assert sessions.find(cookie, keys) is None
 
 
-async def test_key_that_is_revoked_while_signed_in_ends_session_and_its_streams() -> None:
-    keys = ring()
+@pytest.mark.parametrize("where", ["settings", "file"])
+async def test_key_that_is_revoked_while_signed_in_ends_session_and_its_streams(where: str, tmp_path: Path) -> None:
+    path = tmp_path / "keys.toml"
+    path.write_text(f'[keys.boss]\nsecret = "{ADMIN}"\nadmin = true\n')
+    keys = ring() if where == "settings" else KeyRing({}, (), KeysFile(path, lambda named: read_keys(named, {})))
     async with served_console(plain, keys=keys) as console:
         cookie = await sign_in(console)
         async with console.client.stream(
@@ -209,11 +214,14 @@ async def test_key_that_is_revoked_while_signed_in_ends_session_and_its_streams(
             assert open.status_code == 200
             lines = open.aiter_lines()
             await anext(lines)
-            console.replace_keys(ring(boss="another-secret"))
-            assert await status(console, cookie) == 401
+            if where == "settings":
+                console.replace_keys(ring(boss="another-secret"))
+            else:
+                path.write_text(f'[keys.boss]\nsecret = "{ADMIN}"\nadmin = true\nrevoked = "2026-01-01"\n')
             async with asyncio.timeout(20):
                 async for _ in lines:
                     pass
+        assert await status(console, cookie) == 401
 
 
 @pytest.mark.parametrize("path", TRAVERSALS)

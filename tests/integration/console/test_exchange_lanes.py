@@ -20,11 +20,11 @@ from dragoman.console.exchange.lanes.model_lane import RAW
 from dragoman.console.exchange.views import LaneBlock, Segment
 from dragoman.gateway.gateway import Gateway
 from dragoman.server.capture.load import LoadedCapture, load
-from support.capturing import TOOLS, keeping, kept, says
+from support.capturing import TOOLS, folders, keeping, kept, says
 from support.claude_gateway import Says, Turns, behind_claude
 from support.completions_upstream import completes
 from support.fake_upstream import RESPONSES, Play, Server, ask, dies, server, whole
-from support.gateway import CHAT, MESSAGES
+from support.gateway import CHAT, MESSAGES, MODEL, running, until
 from support.http_client import http_client
 from support.paths import DATA
 from support.scripted_backend import Scripted, plain, serving
@@ -133,7 +133,7 @@ async def test_call_is_linked_through_model_and_reply(mode: str, path: str, stre
         assert note.rule
         assert note.meaning
         assert "parse" in note.remedy
-        assert note.setting == "upstreams.NAME.tool_mode"
+        assert note.settings == ("upstreams.NAME.tool_mode",)
 
 
 BARE = {
@@ -272,7 +272,7 @@ async def test_body_that_is_no_json_is_shown(tmp_path: Path) -> None:
     assert "{not json" in "".join(s.text for s in all_segments(view, "client"))
 
 
-@pytest.mark.parametrize("mode", ["native", "text"])
+@pytest.mark.parametrize("mode", ["native", pytest.param("text", marks=pytest.mark.every)])
 async def test_claude_cli_exchange_has_all_lanes(mode: str, tmp_path: Path) -> None:
     place = tmp_path / "kept"
     script = Turns([Says("Let me look.", [("get_weather", {"city": "Paris"})])])
@@ -292,6 +292,27 @@ async def test_backend_of_which_only_events_are_known_has_all_lanes(tmp_path: Pa
     view = await asyncio.to_thread(build_lanes, LoadedCapture(*load(folder)))
     assert kinds(view, "text:0")["text"]
     assert kinds(view, "text:0")["text"] == kinds(view, "text:0", "reply")["text"]
+
+
+@pytest.mark.model
+def test_exchange_of_embedded_model_has_all_lanes(tmp_path: Path) -> None:
+    place = tmp_path / "kept"
+    with running(tmp_path, "--capture", str(place)) as own:
+        messages = [{"role": "user", "content": "What is the weather in Paris?"}]
+        asked = {"model": MODEL, "messages": messages, "tools": TOOLS, "tool_choice": "required", "max_tokens": 60}
+        answer = own.post(CHAT, asked).json()["choices"][0]["message"]
+        until(lambda: place.is_dir() and folders(place), "a capture")
+    capture = LoadedCapture(*load(place))
+    view = build_lanes(capture)
+    check(capture, view)
+    prompt = "".join(s.text for b in blocks(view, "sent") if b.title == "prompt" for s in b.segments)
+    assert prompt == capture.files["1/prompt-1.txt"].decode()
+    assert kinds(view, "message:0", "sent")["text"] == "What is the weather in Paris?"
+    assert kinds(view, "tool:get_weather", "sent")["name"] == "get_weather"
+    assert (view.sent_calls[0].backend, view.sent_calls[0].mode) == ("embedded", "prompt")
+    if answer.get("tool_calls"):
+        assert kinds(view, "call:0")["name"] == "get_weather"
+        assert kinds(view, "call:0", "reply")["name"] == "get_weather"
 
 
 async def test_captured_example_explains_the_broken_call() -> None:

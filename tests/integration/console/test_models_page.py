@@ -1,7 +1,7 @@
 """Models and settings as the console's API answers with them; downloads in a real gateway process."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -154,3 +154,30 @@ def test_model_is_downloaded_stopped_and_continued(tmp_path: Path, hub_server: H
             assert listed[0]["name"] == "hf--owner--repo--m-Q4_K_M"
     finally:
         gateway.stop()
+
+
+async def test_model_is_loaded_unloaded_and_busy() -> None:
+    class Engine(Scripted):
+        """A backend that runs a model, which has as many requests as the test says."""
+
+        active = 0
+        loaded = False
+
+        def health(self) -> Mapping[str, object]:
+            states = {"m": {"state": "ready", "active": self.active}} if self.loaded else {}
+            return {"backend": "engine", "ready": True, "models": states}
+
+        async def load_model(self, model: str) -> None:
+            self.loaded = True
+
+        async def unload_model(self, model: str) -> None:
+            self.loaded = bool(self.active)
+
+    engine = Engine(plain)
+    async with served_console(InProcessGateway([engine])) as console:
+        assert (await console.get("/models")).json()["can_load"] is True
+        expected = [("load", 0, "ready", "m is loaded."), ("unload", 0, "", "m is unloaded.")]
+        expected += [("load", 2, "ready", "m is loaded."), ("unload", 2, "unloading", "after its running requests: 2")]
+        for action, engine.active, state, text in expected:
+            answer = (await console.change("POST", f"/models/{action}", {"model": "m"})).json()
+            assert (answer["model"], answer["state"], text in answer["message"]) == ("m", state, True)

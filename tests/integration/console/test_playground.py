@@ -10,18 +10,28 @@ from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
 from dragoman.console.playground.tools import PlaygroundRunner
 from dragoman.console.playground.views import PlaygroundRun
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.server.keys.ring import KeyRing
 from support.console import ServedConsole, served_console
 from support.mcp_servers import stdio
-from support.scripted_backend import plain
+from support.scripted_backend import AS_PLAYED, Scripted, plain
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 
+SERVERS = {"books": stdio(images=True), "private": stdio(serve=False), "broken": stdio(command=("false",))}
+
+
+@pytest.fixture(scope="module")
+def tools() -> VendorToolRunner:
+    return vendor_tools(Config(mcp=SERVERS))
+
+
 @pytest_asyncio.fixture(loop_scope="module", scope="module")
-async def console() -> AsyncIterator[ServedConsole]:
-    servers = {"books": stdio(images=True), "private": stdio(serve=False), "broken": stdio(command=("false",))}
-    async with served_console(plain, mcp=servers) as served:
+async def console(tools: VendorToolRunner) -> AsyncIterator[ServedConsole]:
+    gateway = Gateway([Scripted(plain)], policy=AS_PLAYED, vendor_tools=tools)
+    async with served_console(gateway, mcp=SERVERS) as served:
         yield served
 
 
@@ -109,15 +119,12 @@ async def test_slow_servers_are_not_waited_for() -> None:
         await tools.close()
 
 
-async def test_a_call_is_ended_after_its_time_and_a_long_result_is_cut() -> None:
-    tools = vendor_tools(Config(mcp={"books": stdio()}))
-    runner = PlaygroundRunner(run_timeout_s=5)
-    try:
-        large = PlaygroundRun(name="books__large", arguments='{"size": 30000}')
-        result = await runner.run(tools, large)
-        assert (len(result.text), result.is_cut, result.is_error) == (tools.max_result_chars, True, False)
-        short = PlaygroundRunner(run_timeout_s=0.2)
-        ended = await short.run(tools, PlaygroundRun(name="books__hang", arguments="{}"))
-        assert (ended.is_error, ended.text) == (True, "the tool books__hang did not return within 0.2 s")
-    finally:
-        await tools.close()
+async def test_a_call_is_ended_after_its_time_and_a_long_result_is_cut(
+    console: ServedConsole, tools: VendorToolRunner
+) -> None:
+    runner = PlaygroundRunner()
+    result = await runner.run(tools, PlaygroundRun(name="books__large", arguments='{"size": 30000}'))
+    assert (len(result.text), result.is_cut, result.is_error) == (tools.max_result_chars, True, False)
+    short = PlaygroundRunner(run_timeout_s=0.2)
+    ended = await short.run(tools, PlaygroundRun(name="books__hang", arguments="{}"))
+    assert (ended.is_error, ended.text) == (True, "the tool books__hang did not return within 0.2 s")

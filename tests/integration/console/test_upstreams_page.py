@@ -143,6 +143,20 @@ async def test_probe_puts_its_result_in_force_and_shows_its_evidence() -> None:
             assert [(mode["tool_mode"], mode["is_auto"]) for mode in after["modes"]] == [("parse", True)]
 
 
+async def test_probe_of_the_gateway_itself_has_its_evidence_too() -> None:
+    async with odd(leaking) as behind:
+        config = HttpConfig(url=f"{behind.url}/v1", models=("m",), auto_probe=True)
+        far = HttpBackend("far", config, {}, may_probe=True)
+        async with served_console(Gateway([far])) as console:
+            await ask(console.url, CHAT, False)
+            assert far.auto_mode is not None
+            await far.auto_mode.wait_idle()
+            (after,) = await upstreams(console)
+    (found,) = after["probes"]
+    assert (found["tool_mode"], after["modes"][0]["tool_mode"]) == ("parse", "parse")
+    assert "tool calls" in [finding["what"] for finding in found["findings"]]
+
+
 async def test_probe_that_cannot_run_says_why() -> None:
     dead = backend("dead", f"http://127.0.0.1:{free_port()}")
     async with served_console(Gateway([dead, Scripted(plain)])) as console:

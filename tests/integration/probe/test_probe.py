@@ -711,6 +711,7 @@ async def test_checks_after_timeout_are_reported_as_not_asked() -> None:
         report = await probe(HttpConfig(url=far.url), {}, within_s=1e-9)
     assert report.found("answers").verdict == "yes"
     assert report.found("tool calls").text == "not asked: 1e-09 s are over"
+    assert [finding.what for finding in report.findings if finding.verdict == "no"] == []
     assert len([line for line, *_ in far.asked if line.startswith("POST")]) == 1
 
 

@@ -21,7 +21,6 @@ GROUPINGS = {
     "all coarse labels": Grouping(("model", "upstream", "mode", "format", "agent", "api", "version")),
     "day": Grouping(("day", "model")),
     "hour": Grouping(("hour", "model")),
-    "day and hour": Grouping(("day", "hour")),
     "tool by hour": Grouping(("tool", "hour")),
     "key": Grouping(("key", "role")),
     "status": Grouping(("status", "error", "requested")),

@@ -74,7 +74,7 @@ WRITERS = {
     "gbnf": lambda constraint: to_gbnf(constraint).grammar,
     "lark": llguidance_grammar,
 }
-FEW_EXAMPLES = settings.default.max_examples // 20
+FEW_EXAMPLES = max(1, settings.default.max_examples // 30)
 """Number of examples for each format and writer."""
 each_constrained = pytest.mark.parametrize(
     ("format", "writer"),

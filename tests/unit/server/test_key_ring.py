@@ -134,3 +134,14 @@ def test_key_of_the_file_must_not_be_in_the_settings(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"expected keys.alice in one file"):
         KeyRing({"alice": KeyConfig(secret="other-secret")}, file=KeysFile(file.path, file.read))
     assert os.path.exists(file.path)
+
+
+def test_named_keys_are_listed_with_their_origin_as_the_file_is_now(tmp_path: Path) -> None:
+    file = Files(tmp_path / "keys.toml")
+    file.write("alice")
+    settings = {"old": KeyConfig(sha256=sha256("old"), revoked="2020-01-01")}
+    keys = KeyRing(settings, ("unnamed-secret",), KeysFile(file.path, file.read))
+    assert [(each.key.name, each.is_in_file) for each in keys.named()] == [("old", False), ("alice", True)]
+    file.write("robert")
+    assert [each.key.name for each in keys.named()] == ["old", "robert"]
+    assert keys.unnamed_count == 1

@@ -25,7 +25,7 @@ export function Beside({ id }: { id: string }) {
         <a href={href(`/exchanges/${id}`)}>Exchange {id}</a> <a href={href(`/context/${id}`)}>Context</a>
       </p>
       {error.value && <ErrorNotice message={error.value} />}
-      {shown && (shown.is_captured ? <ExchangeLanes key={id} view={shown} /> : <NotCaptured />)}
+      {shown && (shown.is_captured ? <ExchangeLanes key={id} view={shown} /> : <NotCaptured view={shown} />)}
     </>
   );
 }

@@ -30,6 +30,7 @@ export const options = signal<Options>({ model: "", system: "", tools: [], maxTo
 export const isAutomatic = signal(false);
 
 let controller = new AbortController();
+let answerCount = 0;
 
 /** Asks the model. */
 export async function ask(text: string): Promise<void> {
@@ -54,16 +55,14 @@ export function clear(): void {
   shownExchange.value = "";
 }
 
-/** Runs a call; when all calls of the answer have run, their results are sent to the model. */
+/** Runs calls of the last answer; when all of it have run, their results are sent to the model. */
 export async function runCalls(calls: ToolCall[]): Promise<void> {
+  const written = turns.value.at(-1);
+  if (written?.kind !== "answer") return;
   const { signal } = begin("running");
-  for (const call of calls) {
-    call.result ??= await runTool(call, signal);
-    show();
-    if (signal.aborted) break;
-  }
+  await runEach(written, calls, signal);
   activity.value = "";
-  if (!signal.aborted && waitingCalls(turns.value.at(-1)).length === 0) await answer();
+  if (!signal.aborted && waitingCalls(written).length === 0) await answer();
 }
 
 /** Returns the calls that have not run. */
@@ -77,28 +76,34 @@ function begin(what: "answering" | "running"): AbortController {
   return controller;
 }
 
-/** Shows changes inside the turns. */
-function show(): void {
-  turns.value = [...turns.value];
+/** Shows a changed answer: as a copy, because a component is rendered again only for another object. */
+function show(written: Answer): void {
+  const copy = { ...written, calls: written.calls.map((call) => ({ ...call })) };
+  turns.value = turns.value.map((turn) => (turn.kind === "answer" && turn.key === written.key ? copy : turn));
 }
 
 async function answer(): Promise<void> {
   for (let round = 0; round < MAX_ROUNDS; round += 1) {
     const { signal } = begin("answering");
     const body = APIS[api.value].request(turns.value, options.value);
-    const written = emptyAnswer(api.value);
+    const written = emptyAnswer(api.value, ++answerCount);
     turns.value = [...turns.value, written];
     await read(written, body, signal);
     const calls = waitingCalls(written);
     if (signal.aborted || calls.length === 0 || !isAutomatic.value) break;
     activity.value = "running";
-    for (const call of calls) {
-      call.result = await runTool(call, signal);
-      show();
-    }
+    await runEach(written, calls, signal);
     if (signal.aborted) break;
   }
   activity.value = "";
+}
+
+async function runEach(written: Answer, calls: ToolCall[], signal: AbortSignal): Promise<void> {
+  for (const call of calls) {
+    if (signal.aborted) break;
+    call.result = await runTool(call, signal);
+    show(written);
+  }
 }
 
 async function read(written: Answer, body: JsonObject, signal: AbortSignal): Promise<void> {
@@ -109,32 +114,33 @@ async function read(written: Answer, body: JsonObject, signal: AbortSignal): Pro
     setExchange(written, response.headers.get("x-request-id") ?? "");
     for await (const { data } of readEvents(response)) {
       if (data !== "[DONE]") read(written, JSON.parse(data) as JsonObject);
-      showSoon();
+      showSoon(written);
     }
   } catch (cause) {
     written.error = signal.aborted ? "Stopped." : errorText(cause);
     if (cause instanceof ApiError && cause.requestId) setExchange(written, cause.requestId);
   }
   if (!written.finish) written.error ||= "The response ended before it was complete.";
-  show();
+  show(written);
 }
 
 function setExchange(written: Answer, id: string): void {
   written.exchange = id;
   shownExchange.value = id;
-  show();
+  show(written);
 }
 
-let isShowing = false;
+let shownSoon: Answer | null = null;
 
 /** Shows what has arrived, once for each frame. */
-function showSoon(): void {
-  if (isShowing) return;
-  isShowing = true;
-  requestAnimationFrame(() => {
-    isShowing = false;
-    show();
-  });
+function showSoon(written: Answer): void {
+  if (shownSoon === null) {
+    requestAnimationFrame(() => {
+      if (shownSoon) show(shownSoon);
+      shownSoon = null;
+    });
+  }
+  shownSoon = written;
 }
 
 async function runTool(call: ToolCall, signal: AbortSignal): Promise<ToolResult | null> {

@@ -8,7 +8,7 @@ import io
 import math
 import os
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -27,7 +27,10 @@ _REPACKED: Final = frozenset((2, 10, 12, 20))
 """Types that are copied in another order on x86 (Q4_0, Q2_K, Q4_K, IQ4_NL), measured by `bench.model_memory`."""
 _LIMIT_BYTES: Final = 1 << 28
 """No string or array in the header of a real model is nearly as large; a larger one means a damaged file."""
-
+_MERGES: Final = ("tokenizer.ggml.merges",)
+_TOKENS: Final = ("tokenizer.ggml.tokens",)
+_BLOCK_BYTES: Final = 1 << 16
+_LENGTH: Final = struct.Struct("<Q")
 _TENSOR_REST_BYTES: Final = 12
 """Type and offset of a tensor, after its name and dimensions."""
 _FILE_TYPES: Final = dict(
@@ -106,7 +109,7 @@ def shape(path: Path) -> Shape:
 
 def _whole_shape(file: IO[bytes]) -> Shape:
     fields: dict[str, Any] = {}
-    tensors = _read_fields(file, fields)
+    tensors = _read_fields(file, fields, (*_MERGES, *_TOKENS))
     return replace(_shape(fields), repacked_share=_repacked_share(file, tensors))
 
 
@@ -172,7 +175,7 @@ def metadata(path: Path) -> Metadata:
     Raises:
         ConfigError: the file cannot be read or is not a GGUF file.
     """
-    return _read(path, lambda file: _metadata(_fields(file), path.stem))
+    return _read(path, lambda file: _metadata(_fields(file, _MERGES), path.stem))
 
 
 def fields(path: Path) -> Mapping[str, Any]:
@@ -224,28 +227,34 @@ def _metadata(fields: Mapping[str, Any], default_name: str) -> Metadata:
     )
 
 
-def _fields(file: IO[bytes]) -> dict[str, Any]:
+def _fields(file: IO[bytes], skipped: Sequence[str] = ()) -> dict[str, Any]:
     found: dict[str, Any] = {}
-    _read_fields(file, found)
+    _read_fields(file, found, skipped)
     return found
 
 
-def _read_fields(file: IO[bytes], into: dict[str, Any]) -> int:
-    """Reads all fields, as far as the file goes, and returns the number of tensors that follow."""
+def _read_fields(file: IO[bytes], into: dict[str, Any], skipped: Sequence[str] = ()) -> int:
+    """Reads all fields, as far as the file goes, and returns the number of tensors that follow.
+
+    Args:
+        file: The file, at its beginning.
+        into: Receives the fields by their keys.
+        skipped: Keys of lists of strings of which only the number is wanted.
+    """
     if file.read(4) != b"GGUF":
         raise ValueError("expected it to begin with 'GGUF'")
     _number(file, "I")
     tensors = _number(file, "Q")
     for _ in range(_number(file, "Q")):
         key = _string(file)
-        into[key] = _value(file, _number(file, "I"))
+        into[key] = _value(file, _number(file, "I"), key not in skipped)
     return tensors
 
 
 def _contents(file: IO[bytes]) -> Contents:
     fields: dict[str, Any] = {}
     parameters = 0
-    for _ in range(_read_fields(file, fields)):
+    for _ in range(_read_fields(file, fields, (*_MERGES, *_TOKENS))):
         _string(file)
         parameters += math.prod(_number(file, "Q") for _ in range(_number(file, "I")))
         file.seek(_TENSOR_REST_BYTES, os.SEEK_CUR)
@@ -258,20 +267,44 @@ def _contents(file: IO[bytes]) -> Contents:
     )
 
 
-def _value(file: IO[bytes], kind: int) -> Any:
+def _value(file: IO[bytes], kind: int, keep: bool = True) -> Any:
     if kind == _STRING:
         return _string(file)
     if kind != _ARRAY:
         return _number(file, _SCALARS[kind])
     inner, count = _number(file, "I"), _number(file, "Q")
     if inner == _STRING:
-        return [_string(file) for _ in range(count)]
+        return _strings(file, count, keep)
     form = f"<{count}{_SCALARS[inner]}"
     return list(struct.unpack(form, _bytes(file, struct.calcsize(form))))
 
 
 def _string(file: IO[bytes]) -> str:
     return _bytes(file, _number(file, "Q")).decode("utf-8", "replace")
+
+
+def _strings(file: IO[bytes], count: int, keep: bool) -> Sequence[Any]:
+    """Reads an array of strings in blocks, as a vocabulary has up to 300,000; returns only their number if not kept."""
+    found: list[str] = []
+    data, at, left = b"", 0, count
+    while left:
+        begin = end = at + 8
+        if begin <= len(data):
+            end += _LENGTH.unpack_from(data, at)[0]
+        if end <= len(data):
+            if keep:
+                found.append(data[begin:end].decode("utf-8", "replace"))
+            at, left = end, left - 1
+            continue
+        if end - begin > _LIMIT_BYTES:
+            raise ValueError(f"expected a length below {_LIMIT_BYTES} bytes, got {end - begin}")
+        missing = end - len(data)
+        block = file.read(max(_BLOCK_BYTES, missing))
+        if len(block) < missing:
+            raise ValueError(f"expected {left} more strings, got the end of the file")
+        data, at = data[at:] + block, 0
+    file.seek(at - len(data), os.SEEK_CUR)
+    return found if keep else range(count)
 
 
 def _number(file: IO[bytes], form: str) -> int:

@@ -101,6 +101,10 @@ class ModelModes:
             log.info("%s: %s is asked in %s: %s", self._server, model, setting, chosen.why)
         return self._chosen[model]
 
+    def measured(self, model: str) -> ModelMode | None:
+        """Returns the mode that a probe of this model found; None: it was not probed."""
+        return self._measured.get(model)
+
     def known(self) -> Mapping[str, ModelMode]:
         """Returns the modes of the models that were requested or measured."""
         return {model: self._chosen.get(model) or self._choose(model) for model in [*self._chosen, *self._measured]}

@@ -5,10 +5,10 @@ from dataclasses import dataclass, field
 from typing import Final, TypeAlias
 
 from dragoman.backends.probe.client import ProbeAnswer, ProbeClient
-from dragoman.backends.probe.report import ProbeFinding
+from dragoman.backends.probe.report import ProbeFinding, Verdict
 from dragoman.backends.probe.server_info import ServerInfo
 from dragoman.catalog.servers import Provider
-from dragoman.core.errors import quote
+from dragoman.core.errors import UpstreamTimeoutError, quote
 from dragoman.core.messages import Message, Text, Tool, ToolCall, ToolResult
 
 WEATHER: Final = Tool(
@@ -68,6 +68,11 @@ def quote_line(text: str, limit_chars: int = 60) -> str:
     """Returns text of the model or the server, quoted on one line."""
     line = " ".join(text.split())
     return quote(line if len(line) <= limit_chars else line[: limit_chars - 1] + "…")
+
+
+def failure_verdict(answer: ProbeAnswer) -> Verdict:
+    """Returns whether a missing reply is the server's fault; "unknown" if there was no time for one."""
+    return "unknown" if isinstance(answer.error, UpstreamTimeoutError) else "no"
 
 
 def failure_reason(answer: ProbeAnswer) -> str:

@@ -1,6 +1,6 @@
 """The cells of a row of the live list, for a width of the terminal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, NamedTuple
 
@@ -12,7 +12,11 @@ from dragoman.records.reports.totals import FAILED_OUTCOMES
 LEGEND: Final = "✓ valid  ~ repaired  ↻ re-asked  ← recovered from text  ? not checked  ✗ failed"
 _ARROW: Final = "→"
 _WIDE: Final = 110
-"""Columns of a terminal above which cells are written in words."""
+"""Columns of a terminal with room for wider cells."""
+_NARROW: Final = 76
+_VERY_NARROW: Final = 48
+_MIN_REST: Final = 16
+"""Minimum columns for the model and the calls."""
 _CALLS: Final = (
     ("valid", "✓", "✓"),
     ("repaired", "~", "repaired"),
@@ -33,20 +37,20 @@ class Column(NamedTuple):
 
 
 def columns(width: int) -> list[Column]:
-    """Returns the columns for a terminal of this width; a space is between two of them."""
-    agent, tokens = (14, 13) if width >= _WIDE else (10, 12)
-    fixed = 8 + agent + tokens + 6 + 6
-    rest = max(width - fixed - 6, 16)
+    """Returns the columns for a terminal of this width; a space is between two of them.
+
+    A narrow terminal has no room for tokens and the time to the first byte, a very narrow one none for the agent.
+    """
+    is_wide, is_narrow = width >= _WIDE, width < _NARROW
+    fixed = [Column("TIME", 8)]
+    if width >= _VERY_NARROW:
+        fixed.append(Column("AGENT", 14 if is_wide else 10))
+    numbers = [Column("TOTAL", 6, is_right=True)]
+    if not is_narrow:
+        numbers = [Column("TOKENS", 13 if is_wide else 12, is_right=True), Column("FIRST", 6, is_right=True), *numbers]
+    rest = max(width - sum(column.width + 1 for column in (*fixed, *numbers)) - 1, _MIN_REST)
     calls = min(rest * 2 // 5, 44)
-    return [
-        Column("TIME", 8),
-        Column("AGENT", agent),
-        Column("MODEL → UPSTREAM (MODE)" if width >= _WIDE else "MODEL → UPSTREAM", rest - calls),
-        Column("TOKENS", tokens, is_right=True),
-        Column("FIRST", 6, is_right=True),
-        Column("TOTAL", 6, is_right=True),
-        Column("CALLS", calls),
-    ]
+    return [*fixed, Column("MODEL", rest - calls), *numbers, Column("CALLS", calls)]
 
 
 def cells(row: TrafficRow, layout: Sequence[Column], now_s: float) -> list[str]:
@@ -57,18 +61,14 @@ def cells(row: TrafficRow, layout: Sequence[Column], now_s: float) -> list[str]:
         layout: the columns.
         now_s: the time, in seconds since 1970, for exchanges that run.
     """
+    return [_CELLS[column.title](row, column.width, now_s) for column in layout]
+
+
+def _total_cell(row: TrafficRow, width: int, now_s: float) -> str:
     total_ms = row.total_ms
     if row.state == "running":
         total_ms = max(0, round((now_s - row.began_s) * 1000))
-    return [
-        datetime.fromtimestamp(row.began_s).strftime("%H:%M:%S"),
-        one_line(row.agent or row.key or "-"),
-        model_cell(row, layout[2].width),
-        tokens_cell(row),
-        "-" if row.first_ms is None else format_ms(row.first_ms),
-        "-" if total_ms is None else format_ms(total_ms),
-        calls_cell(row, layout[6].width),
-    ]
+    return "-" if total_ms is None else format_ms(total_ms)
 
 
 def model_cell(row: TrafficRow, width: int) -> str:
@@ -127,3 +127,15 @@ def calls_cell(row: TrafficRow, width: int) -> str:
         marks.append(f"✗ {name}")
     in_words = ", ".join(in_full)
     return in_words if len(in_words) <= width else " ".join(marks)
+
+
+_CELLS: Final[Mapping[str, Callable[[TrafficRow, int, float], str]]] = {
+    "TIME": lambda row, width, now_s: datetime.fromtimestamp(row.began_s).strftime("%H:%M:%S"),
+    "AGENT": lambda row, width, now_s: one_line(row.agent or row.key or "-"),
+    "MODEL": lambda row, width, now_s: model_cell(row, width),
+    "TOKENS": lambda row, width, now_s: tokens_cell(row),
+    "FIRST": lambda row, width, now_s: "-" if row.first_ms is None else format_ms(row.first_ms),
+    "TOTAL": _total_cell,
+    "CALLS": lambda row, width, now_s: calls_cell(row, width),
+}
+"""The cell of each column, from the row, the width of the column, and the time."""

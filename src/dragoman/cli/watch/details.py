@@ -188,7 +188,7 @@ def _value(value: object) -> str:
 
 def _append_note(text: Text, note: ExchangeNote) -> None:
     text.append(printable(f"• {note.message}\n"))
-    advice = " ".join(filter(None, (note.remedy, f"[{note.setting}]" if note.setting else "")))
+    advice = " ".join(filter(None, (note.remedy, f"[{', '.join(note.settings)}]" if note.settings else "")))
     if advice:
         text.append(printable(f"  {advice}\n"), _DIM)
 

@@ -30,11 +30,14 @@ async def print_exchanges(feed: TrafficFeed, query: str, *, only_failed: bool, i
     write: Callable[[TrafficRow], str] = _json_line if is_json else _line
     if not is_json:
         print(head_line(), flush=True)
-    is_first = True
+    is_first, problem = True, ""
     async for update in feed.updates():
         if update.problem:
-            print_status(f"{update.problem}; connecting again")
+            if update.problem != problem:
+                print_status(f"{update.problem}; connecting again")
+            problem = update.problem
             continue
+        problem = ""
         if update.state is not None:
             print_status(f"watching the gateway at {feed.address.url}")
         ended = rows.take(update.rows)

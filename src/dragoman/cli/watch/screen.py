@@ -18,6 +18,7 @@ from dragoman.console.api import CaptureState, ConsoleState
 from dragoman.core.errors import DragomanError
 
 _PLACEHOLDER: Final = "words, such as: claude get_weather failed"
+_TITLES: Final = {"MODEL": "MODEL → UPSTREAM"}
 _TICK_S: Final = 1.0
 """How often the time of running exchanges is drawn."""
 
@@ -129,7 +130,7 @@ class ListScreen(Screen[None]):
         table = self.table
         table.show_rows()
         layout = table.layout_columns
-        titles = line_text([column.title for column in layout], layout, self.size.width)
+        titles = line_text([_TITLES.get(column.title, column.title) for column in layout], layout, self.size.width)
         self.query_one("#titles", Static).update(titles)
         self._draw_head()
         empty = self.query_one("#empty", Static)
@@ -139,7 +140,10 @@ class ListScreen(Screen[None]):
     def _head(self) -> str:
         """Returns the first line: what is watched, and what is shown of it."""
         rows = self.rows
-        parts = [self.problem or self.feed.address.url.removeprefix("http://")]
+        address = self.feed.address.url.removeprefix("http://")
+        if self.state is None and not self.problem:
+            return f"connecting to {address} …"
+        parts = [self.problem or address]
         count = f"{len(rows.visible):,} of {len(rows):,}" if rows.is_filtered else f"{len(rows):,}"
         parts.append(f"{count} exchange{'' if len(rows) == 1 else 's'}")
         if above := self.table.scroll_offset.y:
@@ -161,6 +165,8 @@ class ListScreen(Screen[None]):
     def _empty_text(self) -> str:
         if self.rows.is_filtered and len(self.rows):
             return "No exchange matches; Esc shows all."
+        if self.state is None:
+            return ""
         return f"No exchange yet. Point an agent to {self.feed.address.url}, for example: dragoman run claude\n{LEGEND}"
 
     def on_traffic_table_opened(self, event: TrafficTable.Opened) -> None:

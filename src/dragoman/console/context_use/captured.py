@@ -1,6 +1,7 @@
 """The request of a captured exchange as its model got it, and the usage that was reported of it."""
 
 from collections.abc import Mapping
+from contextlib import suppress
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -8,9 +9,11 @@ from msgspec.structs import replace
 
 from dragoman.catalog import tokenizers
 from dragoman.console.context_use.views import ReportedUsage
+from dragoman.core.errors import DragomanError
+from dragoman.core.events import AnyEvent, UsageUpdate
 from dragoman.core.messages import Request
 from dragoman.prompting import trim
-from dragoman.server.capture.files import SUMMARY
+from dragoman.server.capture.files import SUMMARY, chunk_from_json, event_json, reader_of
 from dragoman.server.capture.load import LoadedCapture, request_from_json
 
 _TRIMMED = "prompt_trimmed"
@@ -57,6 +60,8 @@ def read_request(capture: LoadedCapture) -> CapturedRequest | None:
     usage = _usage(events)
     if not usage.input_tokens:
         usage = _usage(capture.lines("events.jsonl"))
+    if usage.input_tokens is None:
+        usage = _usage(_events_of_output(capture, number, request))
     return CapturedRequest(
         request=request,
         sent=sent,
@@ -86,6 +91,21 @@ def _trimmed(request: Request, events: list[dict[str, Any]]) -> tuple[str, Reque
     offered = tuple(tool for tool in request.tools if tool.name not in omitted)
     sent = trim.trim_request(replace(request, tools=offered), tier, tokenizers.find(request.model)).request
     return tier, sent
+
+
+def _events_of_output(capture: LoadedCapture, number: int, request: Request) -> list[dict[str, Any]]:
+    """Returns the events in the bytes of a response that was passed through, as far as they can be read."""
+    head, *pieces = capture.lines(f"{number}/model-output-1.jsonl") or [{}]
+    reader = reader_of(str(head.get("target", "")), request)
+    if reader is None:
+        return []
+    events: list[AnyEvent] = []
+    with suppress(DragomanError):  # the response broke off, or is an error
+        for line in pieces:
+            if "text" in line or "base64" in line:
+                events += reader.feed(chunk_from_json(line))
+        events += reader.close()
+    return [event_json(event) for event in events if isinstance(event, UsageUpdate)]
 
 
 def _usage(events: list[dict[str, Any]]) -> ReportedUsage:

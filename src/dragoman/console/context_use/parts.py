@@ -142,11 +142,11 @@ class _Namer:
         argument = telling_argument(call.arguments)
         name = f"{call.name} {argument}".rstrip()
         self._calls[call.id] = name
-        return f"call of {name}"
+        return f"call of {name}".rstrip()
 
     def result(self, result: ToolResult) -> str:
         """Returns the name of a result."""
-        return f"result of {self._calls.get(result.call_id, 'a call')}"
+        return f"result of {self._calls.get(result.call_id) or 'a call'}"
 
 
 def _role(message: Message) -> str:

@@ -27,11 +27,11 @@ def routes(services: ConsoleServices) -> list[BaseRoute]:
     Args:
         services: the services of the console.
     """
-    return [Route("/exchanges/{id}/context", partial(_context, services, SessionTurns()))]
+    return [Route("/exchanges/{id}/context", partial(_context, services, SessionTurns(), asyncio.Lock()))]
 
 
-async def _context(services: ConsoleServices, sessions: SessionTurns, request: Request) -> Response:
-    """Answers with the context of an exchange."""
+async def _context(services: ConsoleServices, sessions: SessionTurns, lock: asyncio.Lock, request: Request) -> Response:
+    """Answers with the context of an exchange; one at a time, so that pages take one thread of the gateway at most."""
     id, counting = request.path_params["id"], request.query_params.get("count", "")
     if counting not in ("", "exact"):
         raise RequestError(f"expected the count `exact`, or none, got {quote(counting)} - at count")
@@ -47,7 +47,9 @@ async def _context(services: ConsoleServices, sessions: SessionTurns, request: R
     exact = await backend.count_tokens(captured.request) if backend is not None and counting else None
     facts = UNKNOWN if backend is None else backend_facts(backend, captured.request.model, services.config)
     arguments = (id, captured, captures or NO_CAPTURES, sessions, facts, exact)
-    return json_response(await asyncio.to_thread(context_use, *arguments))
+    async with lock:
+        use = await asyncio.to_thread(context_use, *arguments)
+    return json_response(use)
 
 
 def backend_facts(backend: Backend, model: str, config: Config) -> BackendFacts:

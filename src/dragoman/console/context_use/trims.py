@@ -81,10 +81,12 @@ class _Counter:
 
     def sums(self, request: Request) -> dict[str, _Sum]:
         """Returns the tokens of each tool, and of the system prompt and everything else together."""
-        sums = {}
+        sums: dict[str, _Sum] = {}
         tools = known_tools(request.tools)
         for tool in tools:
-            sums[f"tool {tool.name}"] = _Sum("tool", f"tool:{tool.name}", self._vocabulary.estimate_tool(tool))
+            name = f"tool {tool.name}"
+            tokens = self._vocabulary.estimate_tool(tool) + (sums[name].tokens if name in sums else 0)
+            sums[name] = _Sum("tool", f"tool:{tool.name}", tokens)
         system = sum(self._count(message) for message in request.messages if message.role in SYSTEM_ROLES)
         others = sum(self._count(message) for message in request.messages if message.role not in SYSTEM_ROLES)
         others += (TOOLS_TOKENS if tools else 0) + MESSAGE_TOKENS * len(request.messages)

@@ -10,7 +10,10 @@ from msgspec.structs import replace
 from dragoman.console.api import TrafficRow
 from dragoman.console.exchange.capture_work import CaptureWork, WorkOrder
 from dragoman.console.exchange.conversation import PreviousRequest, find_previous
+from dragoman.console.exchange.diagnosis import diagnose
 from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes
+from dragoman.console.exchange.lanes.notes import warning_note
+from dragoman.console.exchange.remedy_facts import fit_view
 from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection
@@ -36,12 +39,17 @@ async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -
     is_running = services.captures.is_running(id)
     capture = await services.captures.load(id)
     row = await find_row(services, id, capture)
+    diagnosis = await asyncio.to_thread(diagnose, services, row)
     if capture is None:
-        return ExchangeView(id=id, row=row, is_captured=False, is_running=is_running)
+        notes = tuple(warning_note(label.partition(":")[0], label) for label in dict.fromkeys(row.warnings))
+        view = ExchangeView(id=id, row=row, is_captured=False, is_running=is_running, notes=notes, diagnosis=diagnosis)
+        return fit_view(services, view)
     order = WorkOrder(name=capture.name, files=capture.files, operation="view")
     result = await work.run(order, partial(services.captures.earlier, id))
     assert result.lanes is not None
-    return view_of(id, row, result.lanes, previous_id=result.previous_id, is_running=is_running)
+    view = view_of(id, row, result.lanes, previous_id=result.previous_id, is_running=is_running)
+    body = capture.files.get("body", b"")
+    return await asyncio.to_thread(fit_view, services, replace(view, diagnosis=diagnosis), body)
 
 
 def view_of(

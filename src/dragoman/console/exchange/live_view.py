@@ -15,6 +15,7 @@ from dragoman.console.exchange.capture_work import LARGE_BYTES, CaptureWork
 from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
 from dragoman.console.exchange.lanes.build_lanes import build_lanes, read_settings
 from dragoman.console.exchange.lanes.model_lane import Reads
+from dragoman.console.exchange.remedy_facts import fit_view
 from dragoman.console.exchange.views import ExchangeNote, ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.server.capture.load import LoadedCapture
@@ -100,7 +101,8 @@ class _LiveBuilder:
         if count != self._known:
             self._reads, self._known = read_settings(capture), count
         id, body = self._previous or ("", None)
-        return view_of(self._id, row, build_lanes(capture, body, self._reads), previous_id=id, is_running=True)
+        view = view_of(self._id, row, build_lanes(capture, body, self._reads), previous_id=id, is_running=True)
+        return fit_view(self._services, view, capture.files.get("body", b""))
 
 
 def _changes(sent: dict[str, Any], view: ExchangeView) -> dict[str, Any]:

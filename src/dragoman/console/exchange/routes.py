@@ -13,6 +13,7 @@ from dragoman.console.exchange.capture_work import CaptureWork, WorkOrder
 from dragoman.console.exchange.conversation import ReadFile
 from dragoman.console.exchange.exchange_view import exchange_view, find_row, view_of
 from dragoman.console.exchange.live_view import live_views
+from dragoman.console.exchange.remedy_facts import fit_view
 from dragoman.console.exchange.sent_request import send_request
 from dragoman.console.exchange.views import ReplayResult
 from dragoman.console.responses import event_stream, json_response, read_json
@@ -70,7 +71,9 @@ async def _replay(services: ConsoleServices, work: CaptureWork, request: Request
     )
     result = await work.run(work_order, partial(services.captures.earlier, id))
     assert result.lanes is not None
-    view = view_of(id, row, result.lanes, previous_id=result.previous_id)
+    view = fit_view(
+        services, view_of(id, row, result.lanes, previous_id=result.previous_id), capture.files.get("body", b"")
+    )
     return json_response(ReplayResult(stages=result.stages, view=view))
 
 

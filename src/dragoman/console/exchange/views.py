@@ -35,8 +35,8 @@ class ExchangeNote(Struct, frozen=True):
     """What the code means in general."""
     remedy: str = ""
     """What to change."""
-    setting: str = ""
-    """The key of the setting that changes it."""
+    settings: tuple[str, ...] = ()
+    """The keys of the settings that change it."""
 
 
 class Segment(Struct, frozen=True):
@@ -86,6 +86,23 @@ class SentCall(Struct, frozen=True):
     error: str = ""
 
 
+class Remedy(Struct, frozen=True):
+    """Something that can be changed."""
+
+    text: str
+    toml: str = ""
+    """What to write into the settings file; empty: nothing, as settings cannot change it."""
+    path: str = ""
+    """The settings file, which may not exist yet."""
+
+
+class Diagnosis(Struct, frozen=True):
+    """What happened in an exchange, and the remedies, the best one first."""
+
+    cause: str
+    remedies: tuple[Remedy, ...] = ()
+
+
 class ExchangeView(Struct, frozen=True):
     """All that the page of an exchange has."""
 
@@ -102,6 +119,8 @@ class ExchangeView(Struct, frozen=True):
     cache_note: str = ""
     """What broke the prompt cache, in words; empty: nothing, or it is not known."""
     sent_calls: tuple[SentCall, ...] = ()
+    diagnosis: Diagnosis | None = None
+    """What went wrong, and what to change; None: nothing that needs an explanation."""
 
 
 class ReplayStage(Struct, frozen=True):

@@ -219,12 +219,10 @@ async def change_load(gateway: Gateway, model: str, *, loads: bool) -> LoadResul
     routes = await gateway.routes_or_refresh(Request(model, ()))
     backend, request = routes[0]
     await (backend.load_model(request.model) if loads else backend.unload_model(request.model))
-    state = model_states(gateway).get(request.model, {})
-    name = _STATES.get(str(state.get("state", "")), "")
     if loads:
-        message = f"{request.model} is loaded."
-    elif not name:
-        message = f"{request.model} is unloaded."
-    else:
-        message = f"{request.model} is unloaded after its running requests: {int(state.get('active', 0))}."
-    return LoadResult(model=request.model, state=name, message=message)
+        return LoadResult(model=request.model, state="ready", message=f"{request.model} is loaded.")
+    state = model_states(gateway).get(request.model, {})
+    if active := int(state.get("active", 0)):  # not the state: that of another process is reported with a delay
+        message = f"{request.model} is unloaded after its running requests: {active}."
+        return LoadResult(model=request.model, state="unloading", message=message)
+    return LoadResult(model=request.model, state="", message=f"{request.model} is unloaded.")

@@ -329,7 +329,7 @@ class SettingView(msgspec.Struct, frozen=True, kw_only=True):
     """As in the settings file (TOML); "" if it is secret."""
     is_secret: bool
     origin: str
-    """`default`, the file with its line, an environment variable, or an option of the command."""
+    """`default`, the file, an environment variable, or the command line."""
     is_default: bool
     description: str
 

@@ -77,6 +77,7 @@ class KeyRing:
         self._keys, self._unnamed, self._file, self._environ, self._clock = keys, tuple(unnamed), file, environ, clock
         self._secrets: dict[bytes, _Secret] = {}
         self._named: list[NamedKey] = []
+        self._version = 0
         self._look_s = 0.0
         """Time before which the keys file is not looked for."""
         self._seen = _ABSENT if file is None else _signature(file.path)
@@ -146,6 +147,12 @@ class KeyRing:
             return self.authenticate(headers)
         except AuthError:
             return None
+
+    def version(self) -> int:
+        """Returns a number that grows whenever keys have changed. Looks whether the keys file has."""
+        if self._file is not None:
+            self._refresh(self._file)
+        return self._version
 
     def find_admin(self, matches: Callable[[bytes], bool]) -> ApiKey | None:
         """Returns the key of a session: one with the right to administer, that is valid now; None: there is none.
@@ -218,6 +225,7 @@ class KeyRing:
                     raise ConfigError(f"expected a secret of its own, got that of {owner} - at keys.{name}")
                 secrets[digest] = _Secret(key, digest, until_s)
         self._secrets, self._named = secrets, named
+        self._version += 1
 
 
 def _tokens(headers: Mapping[str, str]) -> Iterator[str]:

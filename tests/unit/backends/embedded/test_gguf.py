@@ -1,5 +1,6 @@
 """Headers of small generated GGUF files, valid, damaged and truncated."""
 
+import io
 import struct
 from pathlib import Path
 
@@ -8,7 +9,15 @@ from gguf.constants import LlamaFileType
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.backends.embedded.gguf import Contents, Metadata, contents, metadata, shape, shape_of_beginning
+from dragoman.backends.embedded.gguf import (
+    Contents,
+    Metadata,
+    _strings,
+    contents,
+    metadata,
+    shape,
+    shape_of_beginning,
+)
 from dragoman.core.errors import ConfigError
 from support.gguf_files import FORMS, WHOLE, array, gguf, number, string, text
 
@@ -152,3 +161,17 @@ def test_shape_of_beginning_needs_only_the_first_fields(file: Path) -> None:
     assert found.cache_bytes_per_token == shape(file).cache_bytes_per_token == 2 * 2 * 2 * 32
     assert shape_of_beginning(data[:60]) is None
     assert shape_of_beginning(b"<html>") is None
+
+
+def test_long_vocabulary_is_read_in_blocks(file: Path) -> None:
+    """Strings longer and shorter than a block, which end in it and between two."""
+    texts = ["é" * (at * 997 % 70_000) for at in range(40)]
+    written = b"".join(struct.pack("<Q", len(text.encode())) + text.encode() for text in texts)
+    stream = io.BytesIO(written + b"behind")
+    assert _strings(stream, len(texts), keep=True) == texts
+    assert stream.read() == b"behind"
+    stream.seek(0)
+    assert len(_strings(stream, len(texts), keep=False)) == len(texts)
+    assert stream.read() == b"behind"
+    with pytest.raises(ValueError, match="expected 1 more strings, got the end of the file"):
+        _strings(io.BytesIO(written[:-1]), len(texts), keep=False)

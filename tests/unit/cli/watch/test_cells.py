@@ -18,10 +18,12 @@ def calls(*outcomes: str) -> list[RowCall]:
     return [RowCall(tool="t", outcome=outcome) for outcome in outcomes]
 
 
-@pytest.mark.parametrize("width", [40, 79, 80, 100, 140, 300])
+@pytest.mark.parametrize("width", [30, 40, 60, 79, 80, 100, 140, 300])
 def test_columns_fill_the_line(width: int) -> None:
     layout = columns(width)
-    assert sum(column.width for column in layout) + len(layout) - 1 == max(width, 64)
+    assert sum(column.width for column in layout) + len(layout) - 1 == max(width, 33)
+    titles = ["TIME", *["AGENT"][: width > 40], "MODEL", *["TOKENS", "FIRST"][: 2 * (width > 60)], "TOTAL", "CALLS"]
+    assert [column.title for column in layout] == titles
     text = line_text(cells(row(agent="日本語" * 20, model="模型" * 60), layout, 0), layout, width)
     assert cell_len(text) == width
 

@@ -145,3 +145,18 @@ def test_preview_with_a_budget_omits_tools() -> None:
     assert next(part for part in last.parts if part.name == "tool Read").tokens_after == 0
     assert budget_of({"first_response_target_s": 10, "tools": []}, 100.0).tokens == 600
     assert budget_of({"first_response_target_s": 10, "tools": []}, 0.0).tokens == 0
+
+
+def test_hostile_requests_are_counted() -> None:
+    deep = "[" * 100_000
+    parts = (ToolCall("c", "Read", '{"a": ' + deep), ToolCall("c", "", ""), ToolResult("other", ()))
+    tools = (Tool("Read", "", '{"a": ' + deep), Tool("Read", "Twice."), Tool("", ""))
+    request = Request("m", (Message("assistant", parts), Message("user", ())), tools=tools)
+    counted = request_parts(request, GENERIC)
+    assert [part.name for part in counted[-3:]] == ["call of Read", "call of", "result of a call"]
+    hostile = captured()._replace(request=request, sent=request)
+    off, *_ = preview_trims(hostile, GENERIC, 1.0, Budget(0))
+    assert abs(off.tokens_before - sum(part.tokens for part in counted)) <= 1
+    empty = captured()._replace(request=Request("m", ()), sent=Request("m", ()))
+    assert preview_trims(empty, GENERIC, 1.0, Budget(0))[0].tokens_before == 0
+    assert total_count([], empty).scale == 1.0

@@ -41,6 +41,8 @@ export interface Question {
 /** What the model wrote, in one response. */
 export interface Answer {
   kind: "answer";
+  /** Tells answers apart. */
+  key: number;
   /** Name of the API in which it was requested. */
   api: ApiName;
   reasoning: string;
@@ -89,9 +91,10 @@ export interface Api {
 }
 
 /** Returns an answer without content. */
-export function emptyAnswer(api: ApiName): Answer {
+export function emptyAnswer(api: ApiName, key = 0): Answer {
   return {
     kind: "answer",
+    key,
     api,
     reasoning: "",
     text: "",

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from threading import Lock
 from typing import Final
@@ -79,7 +80,7 @@ class LocalFiles:
             return None
         key = (file.path, status.st_size, status.st_mtime_ns)
         if key not in self._shapes:
-            shape = _read_shape(file.path)
+            shape = _read_shape(*key)
             if isinstance(shape, str):
                 log.info("%s is not served: %s", file.path, shape)
             self._shapes[key] = None if isinstance(shape, str) else shape
@@ -122,8 +123,9 @@ def _distinct(files: list[FoundFile]) -> list[FoundFile]:
     return list(known.values())
 
 
-def _read_shape(path: Path) -> gguf.Shape | str:
-    """Returns the sizes in the file's header, or why the file is not served."""
+@lru_cache(maxsize=1024)  # a header takes tenths of a second, and several parts of a gateway read it
+def _read_shape(path: Path, size_bytes: int, mtime_ns: int) -> gguf.Shape | str:
+    """Returns the sizes in the header of a file of this size and time, or why the file is not served."""
     try:
         shape = gguf.shape(path)
     except ConfigError as error:

@@ -4,7 +4,7 @@ import base64
 import struct
 import zlib
 
-from dragoman.backends.probe.context import ProbeContext, failure_reason, quote_line
+from dragoman.backends.probe.context import ProbeContext, failure_reason, failure_verdict, quote_line
 from dragoman.backends.probe.report import ProbeFinding
 from dragoman.backends.probe.server_info import values_at
 from dragoman.core.messages import Image, MediaSource
@@ -22,7 +22,7 @@ async def check_images(context: ProbeContext) -> ProbeFinding:
     picture = Image(MediaSource("image/png", base64.b64encode(red_png()).decode()))
     answer = await client.ask(client.request(_IMAGE_PROMPT, picture, tokens=8))
     if answer.reply is None:
-        return ProbeFinding("images", "no", failure_reason(answer))
+        return ProbeFinding("images", failure_verdict(answer), failure_reason(answer))
     blind = await client.ask(client.request(_IMAGE_PROMPT, tokens=1))
     more = answer.usage.input_tokens - blind.usage.input_tokens
     if answer.usage.input_tokens and blind.usage.input_tokens and more < _MIN_IMAGE_TOKENS:

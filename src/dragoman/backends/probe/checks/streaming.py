@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from dragoman.backends.probe.client import ProbeAnswer
-from dragoman.backends.probe.context import GREETING, ProbeContext, failure_reason
+from dragoman.backends.probe.context import GREETING, ProbeContext, failure_reason, failure_verdict
 from dragoman.backends.probe.report import ProbeFinding
 
 
@@ -13,7 +13,7 @@ async def check_streams(context: ProbeContext) -> ProbeFinding:
     client = context.client
     answer = context.answers["streamed greeting"] = await client.ask(client.request(GREETING, stream=True))
     if answer.reply is None:
-        return ProbeFinding("streams", "no", failure_reason(answer))
+        return ProbeFinding("streams", failure_verdict(answer), failure_reason(answer))
     if not answer.streamed:
         return ProbeFinding("streams", "no", "a whole body came where a stream was asked for")
     call = context.answers.get("streamed call", ProbeAnswer())

@@ -11,7 +11,7 @@ from typing import Final
 import msgspec
 
 from dragoman.console.exchange.lanes.links import Links
-from dragoman.console.exchange.lanes.model_lane import Reads, model_lane
+from dragoman.console.exchange.lanes.model_lane import Reads, advice_notes, model_lane
 from dragoman.console.exchange.lanes.model_output import model_outputs
 from dragoman.console.exchange.lanes.notes import distinct, error_note, warned_note
 from dragoman.console.exchange.lanes.reply_lane import read_reply, reply_lane
@@ -57,14 +57,10 @@ def build_lanes(capture: LoadedCapture, previous: bytes | None = None, reads: Re
     outputs = list(model_outputs(capture))
     known = read_settings(capture) if reads is None else reads
     links = Links(reply, events)
+    model = model_lane(outputs, capture, known, links)
     return ExchangeLanes(
-        lanes=(
-            request,
-            sent_lane(capture, calls, client),
-            model_lane(outputs, capture, known, links),
-            reply_lane(reply, events),
-        ),
-        notes=tuple(_notes(capture, events)),
+        lanes=(request, sent_lane(capture, calls, client), model, reply_lane(reply, events)),
+        notes=tuple(distinct((*_notes(capture, events), *advice_notes(model)))),
         cache_note=cache_note,
         sent_calls=tuple(calls),
     )
@@ -99,7 +95,8 @@ def _client_lane(
             "client", "what the client sent", f"{len(body):,} bytes", [*blocks, LaneBlock(title=_BODY, segments=parts)]
         ), ""
     compared = request_blocks(client, previous)
-    counts = f"{len(client.messages) + len(client.system)} messages, {len(client.tools)} tools, {len(body):,} bytes"
+    messages = sum(part.kind == "message" for part in client.all)
+    counts = f"{messages} messages, {len(client.tools)} tools, {len(body):,} bytes"
     changed = _changes(compared.blocks) if previous else ""
     summary = f"{counts}; {changed}" if changed else counts
     return lane("client", "what the client sent", summary, [*compared.blocks, *blocks]), compared.cache_note

@@ -4,7 +4,9 @@ from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
+from dragoman.api.advice import CHANGE, NOTHING
 from dragoman.api.parse import explain
+from dragoman.catalog.warning_codes import warning_codes
 from dragoman.console.exchange.lanes.argument_repairs import argument_segments
 from dragoman.console.exchange.lanes.links import Links
 from dragoman.console.exchange.lanes.model_output import ModelOutputText
@@ -33,6 +35,8 @@ _KINDS: Final = {
 _OTHER_FORMATS: Final = ("llama3_json", "xlam", "functionary_v32", "muse_glimmer", "beam", "harmony")
 """Formats of calls without markers of their own, in which leaked calls are searched."""
 _RAW_CHARS: Final = 8_000
+ADVICE: Final = "advice"
+"""Code of the notes about what to change so that a text is read otherwise."""
 RAW: Final = "raw:"
 """Beginning of the links of blocks with raw output, which repeat what the other blocks have."""
 
@@ -60,15 +64,22 @@ def model_lane(outputs: Sequence[ModelOutputText], capture: LoadedCapture, reads
     """
     is_cut = capture.json("summary.json").get("log", {}).get("finish") == "length"
     blocks: list[LaneBlock] = []
-    advices: list[str] = []
+    readers: list[str] = []
     for output in outputs:
         read = reads.get((output.number, output.model_request))
         explained = explain_text(output.number, output.model_request, output.text, read, is_cut=is_cut)
         backend = TracedEvents(capture.lines(f"{output.number}/events.jsonl"))
-        blocks += _OutputBlocks(output, explained, backend, links).blocks()
-        advices += [explained.advice] * bool(output.text)
-    summary = "; ".join(dict.fromkeys(advices)) or ("the model wrote no text" if outputs else "no model was asked")
+        made = _OutputBlocks(output, explained, backend, links)
+        blocks += made.blocks()
+        readers += [made.reader] * bool(output.text)
+    summary = "; ".join(dict.fromkeys(readers)) or ("the model wrote no text" if outputs else "no model was asked")
     return lane("model", "what the model wrote", summary, blocks)
+
+
+def advice_notes(model: Lane) -> Iterator[ExchangeNote]:
+    """Yields what to change so that the texts of a lane are read otherwise, if there is anything."""
+    notes = (note for block in model.blocks for segment in block.segments for note in segment.notes)
+    return (note for note in notes if note.code == ADVICE and not note.message.lower().startswith(NOTHING))
 
 
 class _OutputBlocks:
@@ -80,6 +91,29 @@ class _OutputBlocks:
         self._is_native = explained.read is None or explained.read.format is None
         self._text_calls = [call for call in backend.calls if call.id not in own or not self._is_native]
         """The calls that were read in the text."""
+        self._recovered = [call for call in self._text_calls if call.is_recovered] if self._is_native else []
+
+    @property
+    def reader(self) -> str:
+        """How the text was read, in a few words."""
+        if self._recovered:
+            return f"the server left {self._recovered_count} in its text"
+        read = self._explained.read
+        return (
+            "calls read by the server" if read is None or read.format is None else f"read as format {read.format.name}"
+        )
+
+    @property
+    def advice(self) -> str:
+        """What to change, as a sentence."""
+        if self._recovered:
+            return f"The server left {self._recovered_count} in its text: {warning_codes()[RECOVERED].remedy}"
+        text = self._explained.advice.removeprefix(CHANGE)
+        return text[:1].upper() + text[1:]
+
+    @property
+    def _recovered_count(self) -> str:
+        return f"{len(self._recovered)} {'call' if len(self._recovered) == 1 else 'calls'}"
 
     def blocks(self) -> Iterator[LaneBlock]:
         """Yields runs of text and reasoning, the server's own calls, how the output ended, and its bytes."""
@@ -147,7 +181,7 @@ class _OutputBlocks:
             message = "the output was not read to its end: no more was needed, or the client had left"
             notes.append(ExchangeNote(code="abandoned", message=message))
         if output.text or not self._backend.calls:
-            notes.append(ExchangeNote(code="advice", message=self._explained.advice, rule=self._explained.reader))
+            notes.append(ExchangeNote(code=ADVICE, message=self.advice, rule=self._explained.reader))
         return notes
 
     def _raw(self) -> LaneBlock:
@@ -168,7 +202,7 @@ class _OutputBlocks:
         """Returns the model's text in pieces."""
         if not self._is_native:
             return list(_of_spans(self._explained.spans, self._explained.reader))
-        recovered = [call for call in self._text_calls if call.is_recovered]
+        recovered = self._recovered
         spans = self._spans_of_recovered(recovered) if recovered else None
         if spans is None:
             reasoned = bool(self._backend.texts("reasoning")) and not self._output.events.texts("reasoning")

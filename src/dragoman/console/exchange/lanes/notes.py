@@ -62,7 +62,7 @@ def warning_note(code: str, message: str, rule: str = "") -> ExchangeNote:
         rule=rule or _RULES.get(code, ""),
         meaning=known.meaning_text or _TRACE_MEANINGS.get(code, ""),
         remedy=known.remedy,
-        setting=known.setting,
+        settings=(known.setting,) if known.setting else (),
     )
 
 

@@ -5,7 +5,7 @@ prompt caches keep.
 """
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Final, NamedTuple
@@ -208,10 +208,11 @@ def _of_call(block: Mapping[str, Any], link: str) -> Iterator[Segment]:
     """Yields a call: its name, its arguments, and the rest."""
     inner = block.get("function")
     fields = inner if isinstance(inner, dict) else block
-    argument = next((name for name in ("arguments", "input") if name in fields), "")
+    argument = next((name for name in ("arguments", "input") if name in fields), None)
     yield from segments(f"{block['type']} ", "role", link)
-    yield from segments(str(fields.get("name", "")), "name", link)
-    if argument:
+    name = fields.get("name", "")
+    yield from segments(name if isinstance(name, str) else to_text(name), "name", link)
+    if argument is not None:
         value = fields[argument]
         yield from segments(" ", "plain", link)
         yield from segments(value if isinstance(value, str) else to_text(value), "arguments", link)
@@ -227,7 +228,7 @@ def _of_result(block: Mapping[str, Any], link: str) -> Iterator[Segment]:
     yield from _rest(block, ("type", content), link)
 
 
-def _rest(fields: Mapping[str, Any], known: Iterable[str], link: str) -> Iterator[Segment]:
+def _rest(fields: Mapping[str, Any], known: Collection[str | None], link: str) -> Iterator[Segment]:
     """Yields the members that nothing else shows."""
     if left := {name: value for name, value in fields.items() if name not in known}:
         yield from segments(f"\n{to_text(left)}", "json", link)

@@ -23,7 +23,7 @@ _WHY: Final = {
     "first": "the first request",
     "retry": "sent again",
     "failover": "the backend before it failed",
-    "reask": "the model is parts its error",
+    "reask": "the model is shown its error",
     "tools": "with the results of tools that the gateway ran",
     "continued": "continues the text of a server that failed",
 }

@@ -6,8 +6,6 @@ from typing import Any, Final
 
 RECOVERED: Final = "leaked_call_recovered"
 _TEXTS: Final = {"TextDelta": "text", "RefusalDelta": "text", "ReasoningDelta": "reasoning"}
-_BETWEEN: Final = ("UsageUpdate", "Detail", "Notice", "Start")
-"""Events that separate no runs of text."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +102,7 @@ class TracedEvents:
             self.error = line.get("error", {})
         elif kind == "Finish":
             self.finish = str(line.get("reason", ""))
-        if kind not in (*_BETWEEN, "ToolCallEnd", "ToolCallIncomplete"):
+        if kind not in ("Notice", "ToolCallEnd", "ToolCallIncomplete"):
             self._after = None
 
     def _text(self, kind: str, line: Mapping[str, Any]) -> None:
