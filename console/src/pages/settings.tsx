@@ -27,7 +27,7 @@ function Settings({ list }: { list: SettingList }) {
   return (
     <>
       <SettingsFile list={list} />
-      <p class="quiet">{list.reload}</p>
+      {list.config_path && <p class="quiet">{list.reload}</p>}
       {list.problems.map((problem) => (
         <p key={problem} class="notice">
           {problem}
