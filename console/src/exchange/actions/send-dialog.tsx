@@ -73,7 +73,7 @@ export function SendDialog({ view, title, first, onClose }: Props) {
       <form class="form" onSubmit={send}>
         <div class="form-row">
           <label>
-            API of the body
+            API
             <select disabled title="The body is in this API. To send it in another one, use Copy as code.">
               <option>{path}</option>
             </select>
