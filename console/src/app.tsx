@@ -5,6 +5,7 @@ import { PageView } from "./page-view.tsx";
 import { path } from "./router.ts";
 import { matchRoute } from "./routes.ts";
 import { ShellHeader } from "./shell-header.tsx";
+import { Shortcuts } from "./shortcuts.tsx";
 import { SignInForm } from "./sign-in-form.tsx";
 
 export function App() {
@@ -14,6 +15,7 @@ export function App() {
       <a class="skip-link" href="#content">
         Skip to content
       </a>
+      <Shortcuts />
       <ShellHeader current={match?.route.name ?? "?"} />
       {shownError.value && (
         <ErrorNotice

@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { durationTicks, labelledIndexes, ticks } from "../src/pages/charts/axis.ts";
+import { countTicks, durationTicks, labelledIndexes, ticks } from "../src/pages/charts/axis.ts";
 import { tokensByGroup } from "../src/pages/context/part-kinds.ts";
 import { formatBytes, formatShare, formatUsd } from "../src/pages/numbers.ts";
 import { groupSeries, groupShares, shares } from "../src/pages/reports/series.ts";
@@ -14,6 +14,12 @@ test("ticks are round and cover the maximum", () => {
   assert.deepEqual(ticks(1), [0, 0.5, 1]);
   assert.deepEqual(ticks(0), [0, 1]);
   for (const max of [1e-6, 0.3, 7, 12_345, 9e9]) assert.ok((ticks(max).at(-1) ?? 0) >= max * 0.999);
+});
+
+test("ticks of counts are whole", () => {
+  assert.deepEqual(countTicks(1), [0, 1]);
+  assert.deepEqual(countTicks(2), [0, 1, 2]);
+  assert.deepEqual(countTicks(37), [0, 10, 20, 30, 40]);
 });
 
 test("ticks of long durations are whole minutes", () => {
@@ -59,6 +65,7 @@ test("settings are found by all words of the text", () => {
     is_secret: false,
     origin: "default",
     is_default,
+    choices: [],
     description: "Port of the HTTP server",
   });
   const settings = [setting("server.port", true), setting("server.host", false)];

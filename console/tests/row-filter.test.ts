@@ -1,6 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { filterRows, NO_FILTER } from "../src/traffic/row-filter.ts";
+import { filterRows, isFailure, NO_FILTER } from "../src/traffic/row-filter.ts";
 import type { RowCall } from "../src/types.ts";
 import { row } from "./support.ts";
 
@@ -31,4 +31,25 @@ test("a search matches all words, of any field and case", () => {
   assert.deepEqual(ids({ search: "READ repaired" }), ["b"]);
   assert.deepEqual(ids({ search: "502 refused" }), ["c"]);
   assert.deepEqual(ids({ search: "502 valid" }), []);
+});
+
+test("a call that the client cannot run is a failure, as in the reports", () => {
+  const failed = (["invalid", "incomplete", "unknown"] as const).map((outcome) =>
+    isFailure(row({ calls: [call(outcome)] })),
+  );
+  assert.deepEqual(failed, [true, true, true]);
+  assert.equal(isFailure(row({ calls: [call("repaired")] })), false);
+});
+
+test("re-asked exchanges are found also if no call is valid", () => {
+  const reasked = [
+    row({ id: "e", calls: [call("incomplete", "")], warnings: ["incomplete_call", "reasked"] }),
+    row({ id: "f", calls: [call("reasked")] }),
+    row({ id: "g", warnings: ["reask_failed_elsewhere"] }),
+  ];
+  const found = filterRows(reasked, { ...NO_FILTER, outcome: "reasked" });
+  assert.deepEqual(
+    found.map(({ id }) => id),
+    ["e", "f"],
+  );
 });

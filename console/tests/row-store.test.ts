@@ -53,3 +53,12 @@ test("the names of agents and models are kept, without the empty one", () => {
   store.merge([row({ agent: "codex", model: "qwen" }), row({ id: "b", agent: "", model: "qwen" })]);
   assert.deepEqual([[...store.agents], [...store.models]], [["codex"], ["qwen"]]);
 });
+
+test("a row that was captured once is known to have been", () => {
+  const store = new RowStore(1);
+  store.merge([row({ id: "a", is_captured: true })]);
+  store.merge([row({ id: "a", is_captured: false })]);
+  assert.equal(store.captured.has("a"), true);
+  store.merge([row({ id: "b", began_s: 2 })]);
+  assert.equal(store.captured.has("a"), false);
+});

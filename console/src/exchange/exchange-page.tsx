@@ -3,8 +3,9 @@ import { ErrorNotice } from "../components/error-notice.tsx";
 import { Loading } from "../components/loading.tsx";
 import { href, query, setQuery } from "../router.ts";
 import type { PageProps } from "../routes.ts";
-import type { ExchangeView, Replay } from "../types.ts";
+import type { ExchangeView } from "../types.ts";
 import { ActionBar } from "./actions/action-bar.tsx";
+import type { NamedReplay } from "./actions/replay-dialog.tsx";
 import { ComparedLanes } from "./compared-lanes.tsx";
 import { ExchangeLanes } from "./exchange-lanes.tsx";
 import { ExchangeSummary } from "./exchange-summary.tsx";
@@ -32,7 +33,7 @@ interface Props {
 }
 
 function Exchange({ view, other }: Props) {
-  const replay = useSignal<Replay | undefined>(undefined);
+  const replay = useSignal<NamedReplay | undefined>(undefined);
   return (
     <>
       <div class="exchange-head">
@@ -52,6 +53,7 @@ function Exchange({ view, other }: Props) {
         {replay.value && (
           <ReplayResult
             stages={replay.value.stages}
+            pieces={replay.value.pieces}
             onClose={() => {
               replay.value = undefined;
             }}

@@ -1,7 +1,7 @@
 import { Duration } from "../components/duration.tsx";
 import { formatExactTime, formatTime } from "../format.ts";
 import { CallBadge } from "../traffic/call-badge.tsx";
-import { ModelPath, Result, TokenCounts } from "../traffic/traffic-row.tsx";
+import { ModelPath, ReaskedBadge, Result, TokenCounts } from "../traffic/traffic-row.tsx";
 import type { ExchangeView, SentCall } from "../types.ts";
 
 /** What the list of the traffic shows of an exchange, in one line, and the calls of backends. */
@@ -34,6 +34,7 @@ export function ExchangeSummary({ view }: { view: ExchangeView }) {
         {row.calls.map((call) => (
           <CallBadge key={call.tool + call.outcome + call.repairs} call={call} />
         ))}
+        <ReaskedBadge row={row} />
         <Result row={row} />
       </span>
       {view.sent_calls.length > 1 && <SentCalls calls={view.sent_calls} />}

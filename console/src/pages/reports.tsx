@@ -39,7 +39,7 @@ export default function ReportsPage() {
 
 function Report({ view, by, days }: { view: ReportsView; by: string; days: string }) {
   const of = query.value.get("of") ?? "";
-  const group = view.series.find((series) => seriesName(series) === of) ?? view.total;
+  const group = view.series.find((series) => seriesName(series, by) === of) ?? view.total;
   return (
     <>
       <form class="controls" onSubmit={(event) => event.preventDefault()}>
@@ -65,14 +65,16 @@ function Report({ view, by, days }: { view: ReportsView; by: string; days: strin
           Only{" "}
           <select value={of} onChange={(event) => setQuery({ of: event.currentTarget.value })}>
             <option value="">all</option>
-            {view.series.map(seriesName).map((name) => (
-              <option key={name}>{name}</option>
-            ))}
+            {view.series
+              .map((series) => seriesName(series, by))
+              .map((name) => (
+                <option key={name}>{name}</option>
+              ))}
           </select>
         </label>
       </form>
       {view.notes.map((note) => (
-        <p key={note} class="notice">
+        <p key={note} class="quiet">
           {note}
         </p>
       ))}

@@ -1,6 +1,7 @@
 import { apiUrl } from "../api.ts";
 import { AsyncContent } from "../components/async-content.tsx";
 import { Badge } from "../components/badge.tsx";
+import { Prose } from "../components/prose.tsx";
 import { query, setQuery } from "../router.ts";
 import { useData } from "../use-data.ts";
 import { filterSettings } from "./settings/filter-settings.ts";
@@ -25,8 +26,8 @@ function Settings({ list }: { list: SettingList }) {
   const sections = [...Map.groupBy(shown, ({ section }) => section)];
   return (
     <>
-      <p>{list.config_path ? <code>{list.config_path}</code> : "There is no settings file."}</p>
-      <p class="quiet">{list.reload}</p>
+      <SettingsFile list={list} />
+      {list.config_path && <p class="quiet">{list.reload}</p>}
       {list.problems.map((problem) => (
         <p key={problem} class="notice">
           {problem}
@@ -40,6 +41,7 @@ function Settings({ list }: { list: SettingList }) {
             value={text}
             onInput={(event) => setQuery({ q: event.currentTarget.value })}
             autocomplete="off"
+            class="setting-search"
           />
         </label>
         <label>
@@ -68,6 +70,38 @@ function Settings({ list }: { list: SettingList }) {
   );
 }
 
+function SettingsFile({ list }: { list: SettingList }) {
+  if (list.config_path || !list.default_path) {
+    return <p>{list.config_path ? <code>{list.config_path}</code> : "There is no settings file."}</p>;
+  }
+  return (
+    <>
+      <p>
+        There is no settings file. The gateway reads <code>{list.default_path}</code> at its next start if it exists.
+      </p>
+      {list.file_content && (
+        <details>
+          <summary>Content for it: the settings in force that are not the default</summary>
+          <pre class="code">{list.file_content}</pre>
+        </details>
+      )}
+    </>
+  );
+}
+
+const SHOWN_CHOICES = 6;
+
+function Choices({ values }: { values: string[] }) {
+  const list = values.map((value) => <code key={value}>{JSON.stringify(value)} </code>);
+  if (values.length <= SHOWN_CHOICES) return <p class="quiet">Allowed: {list}</p>;
+  return (
+    <details class="quiet">
+      <summary>{values.length} allowed values</summary>
+      {list}
+    </details>
+  );
+}
+
 function Setting({ setting }: { setting: SettingView }) {
   return (
     <div>
@@ -77,7 +111,12 @@ function Setting({ setting }: { setting: SettingView }) {
       <dd>
         <code class="value">{setting.is_secret ? "(secret)" : setting.value}</code>{" "}
         <Badge tone={setting.is_default ? "neutral" : "accent"}>{setting.origin}</Badge>
-        {setting.description && <p class="quiet">{setting.description}</p>}
+        {setting.description && (
+          <p class="quiet">
+            <Prose text={setting.description} />
+          </p>
+        )}
+        {setting.choices.length > 0 && <Choices values={setting.choices} />}
       </dd>
     </div>
   );

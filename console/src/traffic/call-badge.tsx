@@ -18,12 +18,17 @@ export const OUTCOMES: Record<CallOutcome, OutcomeLook> = {
   unknown: { sign: "?", tone: "bad", meaning: "names a tool that was not offered" },
 };
 
+/** What became of a call, as a sentence. */
+export function callTitle({ tool, outcome, repairs }: RowCall, meaning: string): string {
+  const steps = repairs.length > 0 ? ` (${repairs.join(", ")})` : "";
+  return `${tool ? `${tool}: ` : ""}${outcome}${steps}, ${meaning}`;
+}
+
 /** A tool call of a response and what became of it. */
 export function CallBadge({ call }: { call: RowCall }) {
   const { sign, tone, meaning } = OUTCOMES[call.outcome] ?? OUTCOMES.unknown;
-  const repairs = call.repairs.length > 0 ? ` (${call.repairs.join(", ")})` : "";
   return (
-    <Badge tone={tone} title={`${call.tool}: ${call.outcome}${repairs}, ${meaning}`}>
+    <Badge tone={tone} title={callTitle(call, meaning)}>
       {sign} {call.outcome !== "valid" && `${call.outcome} `}
       {call.tool}
       {call.count > 1 && ` ×${call.count}`}

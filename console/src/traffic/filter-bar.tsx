@@ -31,7 +31,7 @@ export const FilterBar = memo(function FilterBar({ agents, models, filter }: Pro
         type="search"
         class="filter-search"
         data-testid="filter"
-        placeholder="Search: tool, model, error, id …  ( / )"
+        placeholder="Search: tool, agent, model, error, id …  ( / )"
         aria-label="Search exchanges"
         value={filter.search}
         onInput={(event) => setQuery({ search: event.currentTarget.value })}

@@ -21,12 +21,24 @@ function matches(row: TrafficRow, { agent, model, outcome, isFailedOnly }: RowFi
   if (agent && row.agent !== agent) return false;
   if (model && row.model !== model) return false;
   if (isFailedOnly && !isFailure(row)) return false;
-  return !outcome || row.calls.some((call) => call.outcome === outcome);
+  return !outcome || hasOutcome(row, outcome);
 }
+
+function hasOutcome(row: TrafficRow, outcome: CallOutcome): boolean {
+  return row.calls.some((call) => call.outcome === outcome) || (outcome === "reasked" && isReasked(row));
+}
+
+/** The outcomes of calls that the client cannot run; the reports count them as failed. */
+const FAILED: ReadonlySet<string> = new Set(["invalid", "incomplete", "unknown"]);
 
 /** Whether the request failed, or a tool call of its response. */
 export function isFailure(row: TrafficRow): boolean {
-  return row.state === "failed" || row.calls.some(({ outcome }) => outcome === "invalid" || outcome === "incomplete");
+  return row.state === "failed" || row.calls.some(({ outcome }) => FAILED.has(outcome));
+}
+
+/** Whether the model was shown an error of its response, also if its second one is no better. */
+export function isReasked(row: TrafficRow): boolean {
+  return row.warnings.some((warning) => warning === "reasked" || warning.startsWith("reasked:"));
 }
 
 // A row never changes; a newer state of the exchange is another row.

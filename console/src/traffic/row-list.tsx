@@ -19,6 +19,14 @@ const COLUMNS = [
   { title: "Result", isNumber: false },
 ];
 
+/** The exchange that was opened last, to which going back returns; "" after a reload. */
+let openedId = "";
+
+function open(id: string) {
+  openedId = id;
+  navigate(`/exchanges/${id}`);
+}
+
 interface Props {
   rows: readonly TrafficRow[];
   onEnd: () => void;
@@ -42,6 +50,14 @@ export function RowList({ rows, onEnd }: Props) {
     return () => observer.disconnect();
   }, [viewHeight]);
   useKeptPosition({ scroller, rows, rowHeight, scrollTop: scrollTop.value, activeId: activeId.value });
+
+  useEffect(() => {
+    const index = indexOf(rows, openedId);
+    openedId = "";
+    if (index < 0) return;
+    choose(index);
+    scroller.current?.focus({ preventScroll: true });
+  }, []);
 
   const visible = virtualWindow(rows.length, rowHeight, scrollTop.value, viewHeight.value);
   const isAtEnd = visible.end === rows.length;
@@ -70,7 +86,7 @@ export function RowList({ rows, onEnd }: Props) {
     const ends = { Home: 0, End: rows.length - 1 };
     const next = { ...target, ...ends }[event.key as keyof typeof target | keyof typeof ends];
     if (next !== undefined) choose(next);
-    else if (event.key === "Enter" && index >= 0) navigate(`/exchanges/${activeId.value}`);
+    else if (event.key === "Enter" && index >= 0) open(activeId.value);
     else if (event.key === "Escape") activeId.value = "";
     else return;
     event.preventDefault();
@@ -79,7 +95,7 @@ export function RowList({ rows, onEnd }: Props) {
   function onClick(event: MouseEvent) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey) return;
     const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-id]") : null;
-    if (row && !getSelection()?.toString()) navigate(`/exchanges/${row.dataset.id}`);
+    if (row && !getSelection()?.toString()) open(row.dataset.id ?? "");
   }
 
   const shown = rows.slice(visible.first, visible.end);

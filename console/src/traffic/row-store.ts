@@ -10,6 +10,8 @@ export class RowStore {
   /** All names that occurred, for the choices of the filter. */
   readonly agents = new Set<string>();
   readonly models = new Set<string>();
+  /** The ids of the rows that were captured once. */
+  readonly captured = new Set<string>();
 
   constructor(limit = ROW_LIMIT) {
     this.#limit = limit;
@@ -31,12 +33,16 @@ export class RowStore {
     const kept = this.#rows.filter((row) => !fresh.has(row.id));
     const rows = mergeOrdered([...fresh.values()].sort(byBeginning), kept);
     for (const row of fresh.values()) this.#keep(row);
-    for (const row of rows.splice(this.#limit)) this.#byId.delete(row.id);
+    for (const row of rows.splice(this.#limit)) {
+      this.#byId.delete(row.id);
+      this.captured.delete(row.id);
+    }
     this.#rows = rows;
   }
 
   #keep(row: TrafficRow): void {
     this.#byId.set(row.id, row);
+    if (row.is_captured) this.captured.add(row.id);
     if (row.agent) this.agents.add(row.agent);
     if (row.model) this.models.add(row.model);
   }

@@ -1,7 +1,8 @@
-import { type Signal, signal } from "@preact/signals";
+import { effect, type Signal, signal } from "@preact/signals";
 import { apiUrl, getJson } from "../api.ts";
 import { errorText } from "../errors.ts";
 import { EventStream, type StreamState } from "../event-stream.ts";
+import { forgotten } from "../gateway-state.ts";
 import type { TrafficPage, TrafficRow } from "../types.ts";
 import { ROW_LIMIT, RowStore } from "./row-store.ts";
 
@@ -20,6 +21,24 @@ export class TrafficFeed {
   #store = new RowStore();
   #stream: EventStream | undefined;
   #isFetching = false;
+
+  constructor() {
+    effect(() => {
+      if (forgotten.value === 0) return;
+      const captured = this.#store.rows.filter((row) => row.is_captured);
+      this.#merge(captured.map((row) => ({ ...row, is_captured: false })));
+    });
+  }
+
+  /** Whether captures exist, as far as it is known: before the page has seen the list, any may. */
+  get mayHaveCaptures(): boolean {
+    return !this.isLoaded.value || this.rows.value.some((row) => row.is_captured);
+  }
+
+  /** Whether an exchange of this id was captured once. */
+  wasCaptured(id: string): boolean {
+    return this.#store.captured.has(id);
+  }
 
   open(): void {
     this.#stream = new EventStream(apiUrl("traffic", "stream"), {

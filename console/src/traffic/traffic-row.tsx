@@ -6,6 +6,7 @@ import { memo } from "../memo.ts";
 import { href } from "../router.ts";
 import type { TrafficRow } from "../types.ts";
 import { CallBadge } from "./call-badge.tsx";
+import { isFailure, isReasked } from "./row-filter.ts";
 
 interface Props {
   row: TrafficRow;
@@ -24,6 +25,7 @@ export function TrafficRowView({ row, index, isActive }: Props) {
       data-testid="row"
       data-id={row.id}
       data-state={row.state}
+      data-failed={isFailure(row)}
       aria-rowindex={index + 2}
       aria-selected={isActive}
     >
@@ -40,6 +42,13 @@ const Cells = memo(function Cells({ row }: { row: TrafficRow }) {
         <a href={href(`/exchanges/${row.id}`)} tabIndex={-1}>
           {formatTime(row.began_s)}
         </a>
+        {row.is_captured && (
+          <span class="captured-mark" title="captured: its content can be shown">
+            {" "}
+            <span aria-hidden="true">●</span>
+            <span class="visually-hidden">captured</span>
+          </span>
+        )}
       </span>
       <span role="gridcell" class="cell-agent">
         {row.agent || <span class="absent">unknown</span>}
@@ -64,6 +73,7 @@ const Cells = memo(function Cells({ row }: { row: TrafficRow }) {
         {row.calls.map((call) => (
           <CallBadge key={call.tool + call.outcome + call.repairs} call={call} />
         ))}
+        <ReaskedBadge row={row} />
       </span>
       <span role="gridcell" class="cell-result">
         <Result row={row} />
@@ -71,6 +81,16 @@ const Cells = memo(function Cells({ row }: { row: TrafficRow }) {
     </>
   );
 });
+
+/** Says that the model was re-asked, unless a call says so. */
+export function ReaskedBadge({ row }: { row: TrafficRow }) {
+  if (!isReasked(row) || row.calls.some(({ outcome }) => outcome === "reasked")) return null;
+  return (
+    <Badge tone="warning" title="The model was shown the error of its response, and asked again">
+      ↻ re-asked
+    </Badge>
+  );
+}
 
 /** The model that was asked for, and the upstream that answered, with its model if that is another. */
 export function ModelPath({ row }: { row: TrafficRow }) {

@@ -38,13 +38,18 @@ class ConsoleServices:
         limits: the use of API keys; None: nothing counts it.
         folder: the files by which the processes of the gateway share the console; None: there is one process.
         """
-        self.app, self.config, self.feed = app, config, feed
+        self.app, self.feed, self._config = app, feed, config
         self.source, self.limits = source, limits
         self.captures = ConsoleCaptures(app, config.capture.filter, feed, folder)
         self._waiting: list[deque[TrafficRow]] = []
         self._receiver = None if folder is None else RowReceiver(folder, self._receive)
         if folder is not None:
             RowSender(folder, feed, self.captures.set_capturing).start()
+
+    @property
+    def config(self) -> Config:
+        """The settings in force."""
+        return self.app.snapshot.settings or self._config
 
     @contextmanager
     def other_rows(self) -> "Iterator[deque[TrafficRow]]":

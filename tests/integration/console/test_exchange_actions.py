@@ -148,7 +148,8 @@ async def test_case_file_has_the_events_of_the_text(text: str) -> None:
         answer = await ask(console.url, CHAT, True, tools=TOOLS, tool_choice="auto")
         saved = await console.change("POST", f"/exchanges/{answer.headers['x-request-id']}/case", {})
     assert saved.status_code == 200, saved.text
-    assert saved.headers["content-disposition"] == 'attachment; filename="hermes.txt"'
+    name = f"hermes-{answer.headers['x-request-id']}.txt"
+    assert saved.headers["content-disposition"] == f'attachment; filename="{name}"'
     case, *_ = parse_cases(saved.text, formats.get("hermes"))
     assert case.text == text
     assert case.expected == show_events(case.read([*text]))

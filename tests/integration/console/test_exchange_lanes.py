@@ -19,11 +19,13 @@ from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lan
 from dragoman.console.exchange.lanes.model_lane import RAW
 from dragoman.console.exchange.views import LaneBlock, Segment
 from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.server.capture.load import LoadedCapture, load
+from dragoman.tool_executors.local_index import LocalSearch
 from support.capturing import TOOLS, folders, keeping, kept, says
 from support.claude_gateway import Says, Turns, behind_claude
 from support.completions_upstream import completes
-from support.fake_upstream import RESPONSES, Play, Server, ask, dies, server, whole
+from support.fake_upstream import RESPONSES, Play, Server, ask, dies, falls_silent, server, whole
 from support.gateway import CHAT, MESSAGES, MODEL, running, until
 from support.http_client import http_client
 from support.paths import DATA
@@ -292,6 +294,45 @@ async def test_backend_of_which_only_events_are_known_has_all_lanes(tmp_path: Pa
     view = await asyncio.to_thread(build_lanes, LoadedCapture(*load(folder)))
     assert kinds(view, "text:0")["text"]
     assert kinds(view, "text:0")["text"] == kinds(view, "text:0", "reply")["text"]
+
+
+async def test_tool_that_the_gateway_runs_has_a_second_request(tmp_path: Path) -> None:
+    search = '<tool_call>\n{"name": "web_search", "arguments": {"query": "zebras"}}\n</tool_call>'
+
+    async def play(far: Server, writer: Any) -> None:
+        await says("Found." if b"Mallorca" in far.asked[-1][2] else search)(far, writer)
+
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "zebra.txt").write_text("Zebras of Mallorca\n")
+    async with server(play) as far:
+        config = HttpConfig(f"{far.url}/v1", models=("m",), tool_mode="prompt", call_format="hermes", auto_probe=False)
+        runner = VendorToolRunner({"web_search": LocalSearch(tmp_path / "pages", "", 5)})
+        gateway = Gateway([HttpBackend("far", config, {})], vendor_tools=runner)
+        capture = CaptureConfig(dir=str(tmp_path / "kept"))
+        async with serving(gateway, capture=capture) as (_, url), http_client(url) as client:
+            tools = [{"type": "web_search_20250305", "name": "web_search"}]
+            messages = [{"role": "user", "content": "Are there zebras?"}]
+            await client.post(MESSAGES, json={"model": "m", "max_tokens": 99, "tools": tools, "messages": messages})
+        [folder] = await kept(tmp_path / "kept")
+    _, view = await lanes_of(folder)
+    assert [call.why for call in view.sent_calls] == ["first", "tools"]
+    assert kinds(view, "call:1.0")["name"] == "web_search"
+    assert kinds(view, "text:0") == {"text": "Found."} == kinds(view, "text:0", "reply")
+    assert "zebra.txt" in "".join(s.text for s in all_segments(view, "reply"))
+
+
+async def test_exchange_of_disconnected_client_is_shown(tmp_path: Path) -> None:
+    async with keeping(tmp_path, falls_silent) as url:
+        async with http_client(url) as client:
+            asked = {"model": "m", "stream": True, "messages": [{"role": "user", "content": "hi"}]}
+            async with client.stream("POST", CHAT, json=asked) as answer:
+                stream = answer.aiter_raw()
+                while b"It is" not in await anext(stream):
+                    pass
+        [folder] = await kept(tmp_path)
+    _, view = await lanes_of(folder)
+    assert kinds(view, "text:0") == {"text": "It is"} == kinds(view, "text:0", "reply")
+    assert "abandoned" in codes(view, "model")
 
 
 @pytest.mark.model

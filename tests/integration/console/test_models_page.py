@@ -95,12 +95,29 @@ def test_settings_have_their_origin_and_no_secrets(tmp_path: Path) -> None:
     key = rows["upstreams.far.api_key"]
     assert (key.is_secret, key.value, key.is_default) == (True, "", False)
     assert rows["server.workers"].is_default
+    assert rows["upstreams.far.tool_mode"].choices == ("auto", "native", "parse", "prompt")
+    assert "vllm" in rows["upstreams.far.provider"].choices
+    assert (found.default_path, found.file_content) == ("", "")
     assert all(row.description for row in found.settings)
     file.write_text('[server]\nreload = "off"\nmax_body_bytes = -1\n')
     assert "the present ones are wrong" in list_settings(running, source).problems[0]
     file.write_text("[records]\nkeep_days = 3\n")
     assert "in force after a restart: " in list_settings(running, source).problems[0]
     assert list_settings(running, None).config_path == ""
+
+
+def test_missing_settings_file_is_offered_with_its_content(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    flags = {"upstreams.my server.url": "http://h/v1", "server.port": 1234}
+    source = ConfigSource(lambda: None, {}, flags, False, None)
+    running, _ = settings.load(None, source.environ, source.flags)
+    found = list_settings(running, source)
+    assert found.default_path == str(tmp_path / "dragoman/config.toml")
+    file = Path(found.default_path)
+    file.parent.mkdir()
+    file.write_text(found.file_content)
+    written, _ = settings.load(file, {}, {})
+    assert written == running
 
 
 # Downloads

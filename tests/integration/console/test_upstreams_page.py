@@ -16,6 +16,8 @@ from dragoman.backends.probe.report import ProbeFinding, ProbeReport, Recommenda
 from dragoman.config import Config
 from dragoman.console.upstreams.failures import PERIOD_S, recent_failures
 from dragoman.console.upstreams.probes import stored_probes
+from dragoman.console.upstreams.state import upstream_view
+from dragoman.console.upstreams.views import FailureView
 from dragoman.gateway.gateway import Gateway
 from dragoman.records.config import RecordsConfig
 from dragoman.records.record import ExchangeRecord, Series
@@ -39,6 +41,9 @@ def leaking(path: str, asked: dict[str, Any]) -> Answer:
     if path == "/v1/models":
         return models("m")
     return leaks(asked) if path == CHAT else NOTHING_HERE
+
+
+FAILURE = FailureView(ended_s=1.0, id="req_1", model="m", reason="UpstreamError: 500", answered=False)
 
 
 async def upstreams(console: ServedConsole) -> list[dict[str, Any]]:
@@ -120,6 +125,9 @@ async def test_server_without_models_is_unavailable_and_one_at_its_limit_is_limi
             assert (first["state"], first["quota"][0]["model"]) == ("limited", "m")
             assert first["quota"][0]["seconds"] > 2000
             assert second["state"] == "unavailable"
+            assert upstream_view(none, Config(), [FAILURE]).state == "unavailable"
+            ready = upstream_view(backend("far", behind.url), Config(), [FAILURE])
+            assert (ready.state, ready.explanation.endswith(FAILURE.reason)) == ("ready", True)
             assert "upstreams.none.models" in second["explanation"]
 
 
@@ -155,6 +163,14 @@ async def test_probe_of_the_gateway_itself_has_its_evidence_too() -> None:
     (found,) = after["probes"]
     assert (found["tool_mode"], after["modes"][0]["tool_mode"]) == ("parse", "parse")
     assert "tool calls" in [finding["what"] for finding in found["findings"]]
+
+
+async def test_provider_of_a_stored_probe_is_named_before_the_first_request() -> None:
+    far = backend("far", "http://127.0.0.1:1", auto_probe=False)
+    cache.store(far.config, "m", "vllm", "f", Recommendation("native", "its own tool calls come"))
+    async with served_console(Gateway([far])) as console:
+        (view,) = await upstreams(console)
+    assert (view["provider"], view["title"]) == ("vllm", "vLLM")
 
 
 async def test_probe_that_cannot_run_says_why() -> None:

@@ -2,22 +2,23 @@ import { type Signal, useSignal } from "@preact/signals";
 import { apiUrl, request } from "../../api.ts";
 import { reportError } from "../../errors.ts";
 import { href } from "../../router.ts";
-import type { ExchangeView, Replay } from "../../types.ts";
+import type { ExchangeView } from "../../types.ts";
 import { CodeDialog } from "./code-dialog.tsx";
 import { saveText } from "./download.ts";
-import { ReplayDialog } from "./replay-dialog.tsx";
+import { type NamedReplay, ReplayDialog } from "./replay-dialog.tsx";
 import { SendDialog } from "./send-dialog.tsx";
 
 type OpenDialog = "" | "replay" | "edit" | "send" | "code";
 
 interface Props {
   view: ExchangeView;
-  replay: Signal<Replay | undefined>;
+  replay: Signal<NamedReplay | undefined>;
 }
 
 /** What can be done with an exchange. */
 export function ActionBar({ view, replay }: Props) {
   const dialog = useSignal<OpenDialog>("");
+  const saved = useSignal("");
   const close = () => {
     dialog.value = "";
   };
@@ -26,7 +27,9 @@ export function ActionBar({ view, replay }: Props) {
     try {
       const response = await request(apiUrl("exchanges", view.id, "case"), { method: "POST" });
       const named = /filename="([^"]+)"/.exec(response.headers.get("content-disposition") ?? "");
-      saveText(named?.[1] ?? `${view.id}.txt`, await response.text());
+      const name = named?.[1] ?? `${view.id}.txt`;
+      saveText(name, await response.text());
+      saved.value = name;
     } catch (error) {
       reportError(error);
     }
@@ -53,6 +56,9 @@ export function ActionBar({ view, replay }: Props) {
       <button type="button" disabled={is_running} onClick={saveCase}>
         Save as test case
       </button>
+      <span role="status" class="detail">
+        {saved.value && `saved ${saved.value}`}
+      </span>
       {!is_running && (
         <a class="button" href={apiUrl("exchanges", view.id, "bundle")} download={`${view.id}.zip`}>
           Download bundle

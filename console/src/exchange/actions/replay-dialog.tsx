@@ -4,16 +4,21 @@ import { Dialog } from "../../components/dialog.tsx";
 import { errorText } from "../../errors.ts";
 import type { Chunking, Replay } from "../../types.ts";
 
-const CHUNKINGS: Record<Chunking, string> = {
+export const CHUNKINGS: Record<Chunking, string> = {
   recorded: "as recorded",
   chars: "each character alone",
   whole: "everything at once",
   random: "random pieces",
 };
 
+/** A replay, and in which pieces the model's output arrived. */
+export interface NamedReplay extends Replay {
+  pieces: string;
+}
+
 interface Props {
   id: string;
-  replay: Signal<Replay | undefined>;
+  replay: Signal<NamedReplay | undefined>;
   onClose: () => void;
 }
 
@@ -29,7 +34,9 @@ export function ReplayDialog({ id, replay, onClose }: Props) {
     isRunning.value = true;
     try {
       const body = { chunking: chunking.value, seed: seed.value };
-      replay.value = await sendJson<Replay>("POST", apiUrl("exchanges", id, "replay"), body);
+      const result = await sendJson<Replay>("POST", apiUrl("exchanges", id, "replay"), body);
+      const seedText = body.chunking === "random" ? `, seed ${body.seed}` : "";
+      replay.value = { ...result, pieces: CHUNKINGS[body.chunking] + seedText };
       onClose();
     } catch (cause) {
       error.value = errorText(cause);

@@ -27,7 +27,7 @@ interface Props {
 
 /** Sends the request again: changed, or to another model or upstream. Both exchanges are then shown side by side. */
 export function SendDialog({ view, title, first, onClose }: Props) {
-  const path = useSignal(PATHS[view.row.dialect] ?? "/v1/chat/completions");
+  const path = PATHS[view.row.dialect] ?? "/v1/chat/completions";
   const model = useSignal("");
   const upstream = useSignal("");
   const text = useSignal("");
@@ -53,7 +53,7 @@ export function SendDialog({ view, title, first, onClose }: Props) {
     isSending.value = true;
     try {
       const id = await sendAgain({
-        path: path.value,
+        path,
         body: parsed.value,
         model: model.value,
         upstream: upstream.value,
@@ -74,15 +74,8 @@ export function SendDialog({ view, title, first, onClose }: Props) {
         <div class="form-row">
           <label>
             API
-            <select
-              value={path.value}
-              onChange={(event) => {
-                path.value = event.currentTarget.value;
-              }}
-            >
-              {[...new Set([path.value, ...(gateway.value?.apis ?? [])])].map((api) => (
-                <option key={api}>{api}</option>
-              ))}
+            <select disabled title="The body is in this API. To send it in another one, use Copy as code.">
+              <option>{path}</option>
             </select>
           </label>
           <label>

@@ -10,6 +10,11 @@ export function ticks(max: number, count = 4): number[] {
   return Array.from({ length: steps + 1 }, (_, index) => index * step);
 }
 
+/** Returns ticks for numbers of things: only whole ones. */
+export function countTicks(max: number): number[] {
+  return ticks(max).filter(Number.isInteger);
+}
+
 const MINUTE_MS = 60_000;
 
 /** Returns ticks for milliseconds: from two minutes on, whole minutes. */

@@ -1,5 +1,5 @@
 import { formatCount, formatDuration } from "../../format.ts";
-import { durationTicks } from "../charts/axis.ts";
+import { countTicks, durationTicks } from "../charts/axis.ts";
 import { Chart, type ChartSeries } from "../charts/chart.tsx";
 import { formatShare, formatUsd } from "../numbers.ts";
 import type { ReportSeries, ReportsView } from "../types/reports.ts";
@@ -14,7 +14,7 @@ interface Props {
 /** The charts of a report. */
 export function ReportCharts({ view, group }: Props) {
   const common = { ...timeLabels(view), labelTitle: "Time (UTC)" };
-  const of = group === view.total ? "" : ` of ${seriesName(group)}`;
+  const of = group === view.total ? "" : ` of ${seriesName(group, view.by)}`;
   const { points } = group;
   const calls = (
     <>
@@ -23,6 +23,7 @@ export function ReportCharts({ view, group }: Props) {
         kind="bars"
         series={outcomes(group)}
         format={formatCount}
+        scale={countTicks}
         {...common}
       />
       <Chart
@@ -34,7 +35,21 @@ export function ReportCharts({ view, group }: Props) {
       />
     </>
   );
-  if (view.by === "tool") return <div class="charts">{calls}</div>;
+  if (view.by === "tool") {
+    return (
+      <div class="charts">
+        <Chart
+          title="Calls by tool"
+          kind="bars"
+          series={groupSeries(view, "calls")}
+          format={formatCount}
+          scale={countTicks}
+          {...common}
+        />
+        {calls}
+      </div>
+    );
+  }
   return (
     <div class="charts">
       <Chart
@@ -42,6 +57,7 @@ export function ReportCharts({ view, group }: Props) {
         kind="bars"
         series={groupSeries(view, "exchanges")}
         format={formatCount}
+        scale={countTicks}
         {...common}
       />
       <Chart
@@ -49,10 +65,18 @@ export function ReportCharts({ view, group }: Props) {
         kind="bars"
         series={groupSeries(view, "errors")}
         format={formatCount}
+        scale={countTicks}
         {...common}
       />
       {calls}
-      <Chart title={`Tokens${of}`} kind="bars" series={tokens(group)} format={formatCount} {...common} />
+      <Chart
+        title={`Tokens${of}`}
+        kind="bars"
+        series={tokens(group)}
+        format={formatCount}
+        scale={countTicks}
+        {...common}
+      />
       <Chart
         title={`Share of the input read from the prompt cache, by ${view.by}`}
         kind="lines"

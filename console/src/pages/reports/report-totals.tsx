@@ -23,13 +23,13 @@ interface TotalsProps {
 }
 
 function Totals({ view, caption, columns }: TotalsProps) {
-  const name = (series: ReportSeries) => (series === view.total ? "all" : seriesName(series));
+  const name = (series: ReportSeries) => (series === view.total ? "all" : seriesName(series, view.by));
   return (
     <Table
       caption={caption}
       columns={[{ title: view.by, cell: (series) => <span class="name">{name(series)}</span> }, ...columns]}
       rows={[...view.series, view.total]}
-      rowKey={(series) => (series === view.total ? "" : ` ${seriesName(series)}`)}
+      rowKey={(series) => (series === view.total ? "" : ` ${seriesName(series, view.by)}`)}
     />
   );
 }

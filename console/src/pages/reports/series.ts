@@ -5,12 +5,25 @@ const COLORS = [0, 1, 2, 3, 5, 6, 7, 9];
 const REST_COLOR = 8;
 const REST = "(all others)";
 
+/** The group of the exchanges without a name, by what they are grouped. */
+const UNNAMED: Record<string, string> = {
+  model: "(no model requested)",
+  upstream: "(no upstream answered)",
+  agent: "(agent not identified)",
+  role: "(no role known)",
+  key: "(without API key)",
+  tool: "(tool not offered or not known)",
+  mode: "(no tool mode)",
+  format: "(no format: server reads the calls)",
+  error: "(without error)",
+};
+
 export type ColumnName = keyof ReportColumns;
 
 /** The name of a group for people. */
-export function seriesName({ name, is_rest }: ReportSeries): string {
+export function seriesName({ name, is_rest }: ReportSeries, by = ""): string {
   if (is_rest) return REST;
-  return name || "(none)";
+  return name || UNNAMED[by] || "(not known)";
 }
 
 /** Returns a column of each group; small groups are added up. */
@@ -33,10 +46,10 @@ interface ChartGroup {
   members: ReportSeries[];
 }
 
-function chartGroups({ series }: ReportsView): ChartGroup[] {
+function chartGroups({ series, by }: ReportsView): ChartGroup[] {
   const own = series.filter(({ is_rest }, index) => !is_rest && index < COLORS.length);
   const groups = own.map((member, index) => ({
-    name: seriesName(member),
+    name: seriesName(member, by),
     color: COLORS[index] ?? REST_COLOR,
     members: [member],
   }));

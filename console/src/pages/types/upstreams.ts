@@ -197,10 +197,16 @@ export interface SettingView {
   origin: string;
   is_default: boolean;
   description: string;
+  /** The allowed values; empty: any of its type. */
+  choices: string[];
 }
 
 export interface SettingList {
   config_path: string;
+  /** The file that would be read if it existed; "" if there is one. */
+  default_path: string;
+  /** The settings that are not the default, as a settings file. */
+  file_content: string;
   reload: string;
   settings: SettingView[];
   problems: string[];

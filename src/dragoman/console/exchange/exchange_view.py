@@ -1,9 +1,10 @@
 """Finds an exchange by its request id, and makes its view: from the records, the running exchanges and the captures."""
 
 import asyncio
+import re
 from datetime import UTC, datetime
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from msgspec.structs import replace
 
@@ -22,6 +23,7 @@ from dragoman.core.errors import NotFoundError, quote
 from dragoman.server.capture.load import LoadedCapture
 
 MAX_ID_CHARS = 100
+_PRODUCT: Final = re.compile(r"[\w.-]{1,32}(?=/|$)", re.ASCII)
 
 
 async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -> ExchangeView:
@@ -38,7 +40,7 @@ async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -
     """
     is_running = services.captures.is_running(id)
     capture = await services.captures.load(id)
-    row = await find_row(services, id, capture)
+    row = with_product(await find_row(services, id, capture), capture)
     diagnosis = await asyncio.to_thread(diagnose, services, row)
     if capture is None:
         notes = tuple(warning_note(label.partition(":")[0], label) for label in dict.fromkeys(row.warnings))
@@ -50,6 +52,20 @@ async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -
     view = view_of(id, row, result.lanes, previous_id=result.previous_id, is_running=is_running)
     body = capture.files.get("body", b"")
     return await asyncio.to_thread(fit_view, services, replace(view, diagnosis=diagnosis), body)
+
+
+def with_product(row: TrafficRow, capture: LoadedCapture | None) -> TrafficRow:
+    """Returns the row with the product of the captured `user-agent` header in place of an agent that is not known.
+
+    Args:
+        row: The row.
+        capture: The exchange; None: it is not captured.
+    """
+    if row.agent or capture is None:
+        return row
+    header = str(capture.json("request.json").get("headers", {}).get("user-agent", ""))
+    product = _PRODUCT.match(header)
+    return replace(row, agent=product[0]) if product else row
 
 
 def view_of(

@@ -80,10 +80,10 @@ async def _replay(services: ConsoleServices, work: CaptureWork, request: Request
 async def _case(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:
     """Answers with the model's text as a case file of its format."""
     await read_json(request, dict[str, object], _SMALL_BYTES)
-    _, capture = await _ended_capture(services, request)
+    id, capture = await _ended_capture(services, request)
     order = WorkOrder(name=capture.name, files=capture.files, operation="case")
     result = await work.run(order, _nothing_earlier)
-    return Response(result.data, media_type=_TEXT, headers=_download(f"{result.name}.txt"))
+    return Response(result.data, media_type=_TEXT, headers=_download(f"{result.name}-{id}.txt"))
 
 
 async def _code(services: ConsoleServices, work: CaptureWork, request: Request) -> Response:

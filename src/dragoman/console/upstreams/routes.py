@@ -9,7 +9,6 @@ from functools import cache, partial
 from typing import Final, TypeAlias
 
 import msgspec
-from msgspec.structs import replace
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
@@ -24,7 +23,7 @@ from dragoman.console.upstreams.models import change_load, model_detail, models_
 from dragoman.console.upstreams.probes import Probes
 from dragoman.console.upstreams.pulls import Pulls
 from dragoman.console.upstreams.settings import list_settings
-from dragoman.console.upstreams.state import probes_of, upstream_view
+from dragoman.console.upstreams.state import upstream_view, with_probes
 from dragoman.console.upstreams.views import PullStop, UpstreamList, UpstreamView
 from dragoman.core.backend import Backend
 from dragoman.core.errors import BackendUnavailableError, DragomanError, NotFoundError, RequestError, nearest, quote
@@ -86,7 +85,7 @@ async def _upstreams(services: ConsoleServices, request: Request) -> Response:
 
 
 def _with_probes(views: list[UpstreamView], backends: Sequence[Backend]) -> list[UpstreamView]:
-    return [replace(view, probes=probes_of(each)) for view, each in zip(views, backends, strict=True)]
+    return [with_probes(view, each) for view, each in zip(views, backends, strict=True)]
 
 
 async def _probe(services: ConsoleServices, probes: Probes, request: Request) -> Response:

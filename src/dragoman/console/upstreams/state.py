@@ -3,6 +3,8 @@
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.backends.http.circuit_breaker import COOL_DOWN_S
 from dragoman.config import Config
@@ -12,7 +14,6 @@ from dragoman.console.upstreams.views import (
     BreakerStateName,
     FailureView,
     ModeView,
-    ProbeView,
     QuotaView,
     UpstreamState,
     UpstreamView,
@@ -22,6 +23,7 @@ from dragoman.gateway.routing.router import backend_name
 
 MAX_MODELS: Final = 200
 MAX_MODES: Final = 50
+_REASON_CHARS: Final = 200
 _OWN_FIELDS: Final = frozenset(
     ("backend", "url", "ready", "active", "waiting", "breaker", "limited_s", "models", "restarts", "warm")
 )
@@ -66,7 +68,7 @@ def upstream_view(backend: Backend, config: Config, failures: list[FailureView])
     provider = server.planner.provider if server else None
     models = [model.id for model in backend.models()]
     quota = _quota(health)
-    condition = _condition(health, kind, name, quota)
+    condition = _condition(health, kind, name, quota, failures)
     limits = _limits(backend, config, kind)
     modes = _modes(server) if server else []
     return UpstreamView(
@@ -94,12 +96,23 @@ def upstream_view(backend: Backend, config: Config, failures: list[FailureView])
     )
 
 
-def probes_of(backend: Backend) -> list[ProbeView]:
-    """Returns the stored probes of a backend. Reads a file for each of its models."""
+def with_probes(view: UpstreamView, backend: Backend) -> UpstreamView:
+    """Returns the state with the stored probes of its models, and their provider if no request has found it yet.
+
+    Reads a file for each model.
+
+    Args:
+        view: the state of the backend.
+        backend: the backend.
+    """
     if not isinstance(backend, HttpBackend):
-        return []
+        return view
     models = dict.fromkeys([*backend.modes.known(), *(model.id for model in backend.models()[:MAX_MODELS])])
-    return stored_probes(backend.name, backend.config, models)
+    probes = stored_probes(backend.name, backend.config, models)
+    found = next((probe for probe in probes if probe.provider), None)
+    if found is None or view.provider:
+        return replace(view, probes=probes)
+    return replace(view, probes=probes, provider=found.provider, title=found.title)
 
 
 def _quota(health: Mapping[str, object]) -> list[QuotaView]:
@@ -118,7 +131,13 @@ def _count(health: Mapping[str, object], name: str) -> int | None:
     return value if isinstance(value, int) else None
 
 
-def _condition(health: Mapping[str, object], kind: BackendKind, name: str, quota: Sequence[QuotaView]) -> _Condition:
+def _condition(
+    health: Mapping[str, object],
+    kind: BackendKind,
+    name: str,
+    quota: Sequence[QuotaView],
+    failures: Sequence[FailureView],
+) -> _Condition:
     """Returns the state in one word, and what it means and what to do."""
     breaker = _breaker(health)
     if breaker == "open":
@@ -136,6 +155,9 @@ def _condition(health: Mapping[str, object], kind: BackendKind, name: str, quota
         return _Condition(
             "limited", f"A limit of its vendor is reached for {models}: requests use other upstreams until it is reset."
         )
+    if failures:
+        reason = failures[0].reason[:_REASON_CHARS]
+        return _Condition("ready", f"It gets requests. The last of its failures within a day: {reason}")
     return _Condition("ready", "It gets requests.")
 
 

@@ -332,6 +332,8 @@ class SettingView(msgspec.Struct, frozen=True, kw_only=True):
     """`default`, the file, an environment variable, or the command line."""
     is_default: bool
     description: str
+    choices: tuple[str, ...] = ()
+    """The allowed values; empty: any of its type."""
 
 
 class SettingList(msgspec.Struct, frozen=True, kw_only=True):
@@ -339,6 +341,10 @@ class SettingList(msgspec.Struct, frozen=True, kw_only=True):
 
     config_path: str
     """"": there is no settings file."""
+    default_path: str = ""
+    """The settings file that would be read if it existed; "": there is one, or it is not known."""
+    file_content: str = ""
+    """The settings in force that are not the default, as a settings file without secrets; "" if there is a file."""
     reload: str
     """What a change of the file needs to take effect."""
     settings: list[SettingView]

@@ -116,4 +116,4 @@ class LiveConfiguration:
 
 def _snapshot(gateway: Gateway, config: Config) -> Snapshot:
     """Returns the configuration of these settings; reads the keys file."""
-    return Snapshot(gateway, config.server, config.capture, KeyRing.from_config(config))
+    return Snapshot(gateway, config.server, config.capture, KeyRing.from_config(config), config)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Mapping
 from typing import TypeAlias
 
+from dragoman.config import Config
 from dragoman.config.server import NO_CAPTURE, CaptureConfig, ServerConfig
 from dragoman.core.errors import ForbiddenError, quote
 from dragoman.gateway.gateway import Gateway
@@ -24,6 +25,7 @@ class Snapshot:
         "gateway",
         "hosts",
         "keys",
+        "settings",
     )
 
     def __init__(
@@ -32,17 +34,19 @@ class Snapshot:
         config: ServerConfig,
         capture: CaptureConfig = NO_CAPTURE,
         keys: KeyRing | None = None,
+        settings: Config | None = None,
     ) -> None:
         """Args:
             gateway: answers the requests.
             config: the settings of the server.
             capture: which exchanges are written to disk.
             keys: the API keys; None: those of `config`.
+            settings: all settings; None: those at the start.
 
         Raises:
             ConfigError: captures are enabled, but their folder cannot be written.
         """
-        self.gateway, self.config = gateway, config
+        self.gateway, self.config, self.settings = gateway, config, settings
         self.keys = KeyRing({}, config.api_keys) if keys is None else keys
         self.hosts = frozenset(host_name(name) for name in (*LOOPBACK, *config.allowed_hosts, config.host)) - {""}
         """Host names that requests may be for."""

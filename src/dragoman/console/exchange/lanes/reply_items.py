@@ -4,7 +4,7 @@ Text that arrives in several pieces is one item with the number of pieces. All e
 """
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -14,6 +14,8 @@ from dragoman.console.exchange.lanes.request_parts import to_text
 
 _EVENT_END: Final = re.compile(rb"\r?\n\r?\n")
 _REASONING: Final = ("reasoning_content", "reasoning")
+_NAMES: Final = ("type", "role", "id", "name", "model", "object", "status")
+"""Members that contain no text of a response."""
 _RECENT: Final = 64
 """Items among which the one is searched that a piece continues."""
 _CALL_TYPES: Final = ("tool_use", "function_call", "custom_tool_call")
@@ -86,7 +88,8 @@ def body_items(body: bytes, ms: int) -> list[ReplyItem]:
         items: list[ReplyItem] = []
         for delta in _body_deltas(fields):
             _add(items, delta, ms)
-        rest = ReplyItem("other", None, "response", pieces=[to_text(_without_content(fields))], ms=ms, last_ms=ms)
+        texts = {item.text for item in items if item.text}
+        rest = ReplyItem("other", None, "response", pieces=[to_text(_without(fields, texts))], ms=ms, last_ms=ms)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return [ReplyItem("other", None, "body", pieces=[body.decode("utf-8", "replace")], ms=ms, last_ms=ms)]
     return [*items, rest]
@@ -225,20 +228,15 @@ def _dicts(value: object) -> list[dict[str, Any]]:
     return [each for each in value if isinstance(each, dict)] if isinstance(value, list) else []
 
 
-def _without_content(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Returns the response without the texts that are items of their own."""
-    return {
-        name: _stripped(value) if name in ("choices", "content", "output") else value for name, value in fields.items()
-    }
-
-
-def _stripped(value: Any) -> Any:
+def _without(value: Any, texts: Collection[str]) -> Any:
+    """Returns JSON without the texts that are items of their own."""
     match value:
+        case str():
+            return "…" if value in texts else value
         case list():
-            return [_stripped(each) for each in value]
+            return [_without(each, texts) for each in value]
         case dict():
-            parts = ("text", "thinking", "refusal", "content", "arguments", "input", *_REASONING)
-            return {k: "…" if k in parts and isinstance(v, str) and v else _stripped(v) for k, v in value.items()}
+            return {name: _without(each, texts) if name not in _NAMES else each for name, each in value.items()}
         case _:
             return value
 
