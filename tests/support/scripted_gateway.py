@@ -40,6 +40,7 @@ SCRIPTS: Final[Mapping[str, Sequence[Piece]]] = {
     "plain": ("It is ", "fine", " today."),
     "leaky": LEAKED,
     "leaking": LEAKED,
+    "sloppy": LEAKED,
     "broken": BROKEN,
     "repaired": REPAIRED,
     "caller": NATIVE,
@@ -177,9 +178,7 @@ async def scripted_gateway(settings: str = "", models: Sequence[str] = MODELS) -
             parsed = {**far, "models": ["unfinished"], "tool_mode": "parse", "call_format": "hermes"}
             tables = [_table("far", far), _table("parsed", parsed), settings]
             (home / "config.toml").write_text("\n".join(tables))
-            process = Gateway(
-                home, "--config", str(home / "config.toml"), settings={"embedded.enabled": "false"}, new_process=True
-            )
+            process = Gateway(home, "--config", str(home / "config.toml"), settings={"embedded.enabled": "false"})
             try:
                 await asyncio.to_thread(process.ready)
                 yield ScriptedGateway(process, script, upstream)

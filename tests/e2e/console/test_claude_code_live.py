@@ -44,12 +44,12 @@ async def test_leaked_call_of_claude_code_is_explained(
 ) -> None:
     folder = agents.folder_of(tmp_path)
     call = f'{{"name": "Read", "arguments": {{"file_path": "{folder}/notes.txt"}}}}'
-    console.script.pieces["leaking"] = ("I will read it. ", f"<tool_call>\n{call}\n</tool_call>")
+    console.script.pieces["sloppy"] = ("I will read it. ", f"<tool_call>\n{call}\n</tool_call>")
     await console.capture(True)
     async with tab(chromium, console.url) as page:
         await page.open("/?agent=claude-code")
         await page.page.get_by_text("live").wait_for()
-        said = await agents.claude_code(console.url, tmp_path, folder, *FLAGS, "--model", "leaking")
+        said = await agents.claude_code(console.url, tmp_path, folder, *FLAGS, "--model", "sloppy")
         assert NOTES.strip() in said[-1]["result"]
         recovered = page.page.get_by_test_id("row").filter(has_text="recovered")
         await expect(recovered).to_contain_text("Read")

@@ -3,10 +3,10 @@
 from collections.abc import Iterator
 
 import pytest
-from playwright.async_api import Browser
+from playwright.async_api import Browser, expect
 
 from support.browser.pages import Tab, Theme, tab
-from support.scripted_gateway import DIALECTS, SCRIPTS, ScriptedGateway
+from support.scripted_gateway import DIALECTS, ScriptedGateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 PAGES = ("/", "/exchanges/{id}", "/context/{id}", "/upstreams", "/models", "/settings", "/reports", "/playground")
@@ -22,7 +22,7 @@ def looks() -> Iterator[object]:
 async def settled(page: Tab) -> None:
     """Waits until the page has its data."""
     await page.page.locator("main h1, main h2").first.wait_for(state="attached")
-    await page.page.locator("[aria-busy=true]").wait_for(state="detached")
+    await expect(page.page.locator(".loading")).to_have_count(0)
 
 
 @pytest.mark.parametrize(("width", "theme"), list(looks()))
@@ -30,7 +30,7 @@ async def test_page_is_accessible_and_fits(
     width: int, theme: Theme, chromium: Browser, console: ScriptedGateway, subtests: pytest.Subtests
 ) -> None:
     await console.capture(True)
-    for model in SCRIPTS:
+    for model in ("plain", "leaky", "unfinished", "caller"):
         id = (await console.ask(model, dialect=DIALECTS[len(model) % len(DIALECTS)])).id
     id = (await console.ask("repaired")).id
     async with tab(chromium, console.url, width=width, theme=theme) as page:

@@ -6,20 +6,11 @@ import pytest
 from playwright.async_api import Browser, expect
 
 from dragoman.core.messages import Tool
-from support.browser.pages import Tab, tab
-from support.scripted_gateway import DIALECTS, ScriptedGateway, scripted_gateway
+from support.browser.hostile_text import ATTACK, LINK, NAME, check_unhurt
+from support.browser.pages import tab
+from support.scripted_gateway import DIALECTS, scripted_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
-ATTACK = (
-    "\"'><img src=x onerror=globalThis.hacked=1><script>globalThis.hacked=1</script><svg onload=globalThis.hacked=1>"
-)
-LINK = "[x](javascript:globalThis.hacked=1) <a href='javascript:globalThis.hacked=1'>x</a>"
-SCHEMA = (
-    '{"type": "object", "properties": {"city": {"type": "string", "description": '
-    + repr(ATTACK).replace("'", '"')
-    + "}}}"
-)
-NAME = "<img src=x onerror=globalThis.hacked=1>"
 ADDRESSES = (
     f"/exchanges/{quote(NAME, safe='')}",
     f"/context/{quote(NAME, safe='')}",
@@ -29,12 +20,6 @@ ADDRESSES = (
     "/exchanges/%",
     "/exchanges/%E0%A4%A",
 )
-
-
-async def check(page: Tab, place: str) -> None:
-    assert await page.page.evaluate("() => globalThis.hacked === undefined"), place
-    strange = "img[src=x], main script, svg[onload], a[href^='javascript:'], iframe, object, embed"
-    assert await page.page.locator(strange).count() == 0, place
 
 
 async def test_hostile_text_stays_text(chromium: Browser) -> None:
@@ -58,31 +43,14 @@ async def test_hostile_text_stays_text(chromium: Browser) -> None:
                 asked = await console.ask(model, ATTACK + LINK, dialect, [tool], headers, **more)
                 ids.append(asked.id)
         await page.page.locator(f"[data-id='{ids[-1]}']").wait_for()
-        await check(page, "live list")
-        for id in ids:
-            for path in (f"/exchanges/{id}", f"/context/{id}"):
-                await page.open(path)
-                await page.page.locator("main").get_by_text("globalThis.hacked").first.wait_for()
-                for span in await page.page.locator("[data-place]").all():
-                    await span.dispatch_event("click")
-                await check(page, path)
+        await check_unhurt(page, "live list")
+        for path in (*(f"/exchanges/{id}" for id in ids[:2]), f"/context/{ids[0]}"):
+            await page.go(path)
+            await page.page.locator("main").get_by_text("globalThis.hacked").first.wait_for()
+            await page.page.evaluate("() => document.querySelectorAll('[data-place]').forEach(span => span.click())")
+            await check_unhurt(page, path)
         for path in ("/", "/reports", "/upstreams", "/models", "/settings", "/playground", *ADDRESSES):
-            await page.open(path)
-            await page.page.wait_for_load_state("networkidle") if path != "/" else None
-            await check(page, path)
+            await page.go(path)
+            await expect(page.page.locator(".loading")).to_have_count(0)
+            await check_unhurt(page, path)
         await expect(page.page.locator("main")).to_be_visible()
-
-
-async def test_hostile_model_in_the_playground(chromium: Browser, console: ScriptedGateway) -> None:
-    await console.capture(True)
-    before = console.script.pieces["plain"]
-    console.script.pieces["plain"] = ({"reasoning_content": ATTACK}, ATTACK, LINK)
-    async with tab(chromium, console.url) as page:
-        await page.open("/playground")
-        await page.page.get_by_role("combobox", name="Model").select_option("plain")
-        await page.page.get_by_role("textbox", name="Message").fill(ATTACK)
-        await page.page.keyboard.press("Enter")
-        await expect(page.page.get_by_label("Conversation")).to_contain_text("javascript:globalThis.hacked=1")
-        await expect(page.page.locator("[data-lane=reply]")).to_contain_text("hacked")
-        await check(page, "playground")
-    console.script.pieces["plain"] = before

@@ -7,7 +7,7 @@ from playwright.async_api import Browser
 
 from support.browser.pages import tab
 from support.fake_upstream import server, whole
-from support.scripted_gateway import scripted_gateway
+from support.scripted_gateway import ScriptedGateway, scripted_gateway
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 ADMIN = "secret-of-the-boss"
@@ -64,16 +64,14 @@ async ([gateway]) => {
 """
 
 
-@pytest.mark.parametrize("host", ["evil.test", "127.0.0.1"])
-async def test_pages_of_other_origins_read_and_change_nothing(host: str, chromium: Browser) -> None:
+async def test_pages_of_other_origins_read_and_change_nothing(chromium: Browser) -> None:
     page_of_attacker = whole(200, "<!doctype html><title>Attack</title><body></body>", "text/html")
     async with (
         scripted_gateway(KEYS) as gateway,
         server(page_of_attacker) as site,
         tab(chromium, gateway.url) as own,
     ):
-        context = own.page.context
-        signed_in = await context.request.post(
+        signed_in = await own.page.context.request.post(
             f"{gateway.url}/console/login",
             data=json.dumps({"key": ADMIN}),
             headers={"content-type": "application/json", "x-dragoman-console": "1"},
@@ -81,29 +79,30 @@ async def test_pages_of_other_origins_read_and_change_nothing(host: str, chromiu
         assert signed_in.status == 200
         await own.open()
         await own.page.get_by_text("live").wait_for()
-        attack = await context.new_page()
-        await attack.goto(f"http://{host}:{site.url.rpartition(':')[2]}/")
-        results = await attack.evaluate(ATTACKS, [gateway.url])
-        await attack.wait_for_load_state("networkidle")
-        assert results.pop("frame").startswith("blocked")
-        assert results.pop("read opaque") in ("opaque", "refused")
-        assert results.pop("change as text") in ("opaque", "refused")
-        assert set(results.values()) == {"refused"}, results
-        for frame in attack.frames[1:]:
-            assert "Dragoman" not in await frame.content()
-        async with attack.expect_popup() as popup:
-            await attack.evaluate("url => { globalThis.opened = open(url) }", f"{gateway.url}/console")
-        await (await popup.value).wait_for_load_state()
-        assert await (await popup.value).evaluate("() => opener") is None
-        assert await attack.evaluate("() => { try { return opened.document.title } catch { return '' } }") == ""
-        state = await own.page.evaluate("async () => (await (await fetch('/console/api/state')).json()).capture.mode")
-        assert state == "off"
+        for host in ("evil.test", "127.0.0.1"):
+            attack = await own.page.context.new_page()
+            await attack.goto(f"http://{host}:{site.url.rpartition(':')[2]}/")
+            results = await attack.evaluate(ATTACKS, [gateway.url])
+            await attack.wait_for_load_state("networkidle")
+            assert results.pop("frame").startswith("blocked")
+            assert results.pop("read opaque") in ("opaque", "refused")
+            assert results.pop("change as text") in ("opaque", "refused")
+            assert set(results.values()) == {"refused"}, results
+            for frame in attack.frames[1:]:
+                assert "Dragoman" not in await frame.content()
+            async with attack.expect_popup() as popup:
+                await attack.evaluate("url => { globalThis.opened = open(url) }", f"{gateway.url}/console")
+            await (await popup.value).wait_for_load_state()
+            assert await (await popup.value).evaluate("() => opener") is None
+            assert await attack.evaluate("() => { try { return opened.document.title } catch { return '' } }") == ""
+            state = "async () => (await (await fetch('/console/api/state')).json()).capture.mode"
+            assert await own.page.evaluate(state) == "off"
 
 
-async def test_rebound_name_reaches_nothing(chromium: Browser) -> None:
-    async with scripted_gateway() as gateway, tab(chromium, gateway.url) as own:
+async def test_rebound_name_reaches_nothing(chromium: Browser, console: ScriptedGateway) -> None:
+    async with tab(chromium, console.url) as own:
         attack = await own.page.context.new_page()
-        port = gateway.url.rpartition(":")[2]
+        port = console.url.rpartition(":")[2]
         for path in ("/console", "/console/api/state", "/console/assets/x.js"):
             response = await attack.goto(f"http://rebound.test:{port}{path}")
             assert response is not None

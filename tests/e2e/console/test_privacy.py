@@ -1,7 +1,7 @@
 """With captures off, no text of a request is ever on the page, in its memory or in what it was sent."""
 
 import pytest
-from playwright.async_api import Browser, Response
+from playwright.async_api import Browser, Response, expect
 
 from dragoman.core.messages import Tool
 from support.browser.pages import tab
@@ -47,11 +47,8 @@ async def test_no_text_without_a_capture(chromium: Browser, console: ScriptedGat
             await page.page.locator(f"[data-id='{id}'][data-state=done]").wait_for()
             heaps = [await page.heap()]
             for path in PAGES:
-                await page.page.evaluate(
-                    "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')) }",
-                    f"/console{path.format(id=id)}",
-                )
-                await page.page.wait_for_load_state("networkidle") if path not in ("/", "/exchanges/{id}") else None
+                await page.go(path.format(id=id))
+                await expect(page.page.locator(".loading")).to_have_count(0)
                 assert "pomegranate" not in await page.page.content(), path
             heaps.append(await page.heap())
             assert all("get_weather" in heap for heap in heaps)

@@ -123,6 +123,12 @@ class Tab:
         """Loads a path below /console."""
         await self.page.goto(f"{self.url}/console{path}", wait_until="load")
 
+    async def go(self, path: str) -> None:
+        """Shows a path below /console as a link in the page does, without loading the page again."""
+        move = "path => { history.pushState(null, '', path); dispatchEvent(new PopStateEvent('popstate')) }"
+        await self.page.evaluate(move, f"/console{path}")
+        await self.page.locator("main > *").first.wait_for(state="attached")
+
     async def devtools(self) -> CDPSession:
         """Returns a session of the Chrome DevTools Protocol."""
         return await self.page.context.new_cdp_session(self.page)
