@@ -58,7 +58,9 @@ def test_broken_call_names_only_what_was_not_tried_and_what_the_server_can_do() 
     assert unknown.remedies[0].toml.startswith('[upstreams."my.server"]\nprovider = ')
     assert "reask" not in str(unknown.remedies)
     assert explained(broken, "llama_cpp").remedies[0].toml.endswith('tool_mode = "prompt"')
-    assert [remedy.toml for remedy in explained(broken, "mlx_lm").remedies] == [""]
+    (remedy,) = explained(broken, "mlx_lm").remedies
+    assert not remedy.toml
+    assert "cannot enforce whole calls" in remedy.text
     off = explained(row("incomplete"), "mlx_lm", own=GatewayFacts(reasks=False, path=""))
     assert off.remedies[0].toml == "[guard]\nreask = true"
 

@@ -125,13 +125,26 @@ def _broken_remedies(codes: set[str], server: ServerFacts | None, own: GatewayFa
         yield from _constrain(server, own)
     if not own.reasks and not codes & {"reasked", "reask_failed"}:
         yield Remedy("Let the gateway show the model its error, and re-ask it once.", "[guard]\nreask = true", own.path)
-    yield Remedy("Use a larger model, or one that is trained for tool calls: small ones write broken calls often.")
+    yield Remedy(_other_model(server))
+
+
+def _other_model(server: ServerFacts | None) -> str:
+    text = "Use a larger model, or one that is trained for tool calls: small ones write broken calls often."
+    if server is None or server.can_constrain is not False:
+        return text
+    names = ", ".join(each.title for each in _constraining())
+    return f"{text} Or run it with {names}: this server cannot enforce whole calls (constrained decoding)."
+
+
+def _constraining() -> list[Provider]:
+    """Returns the providers that constrain a model in several ways."""
+    return [each for each in providers() if len(each.constrain) > 1]
 
 
 def _constrain(server: ServerFacts, own: GatewayFacts) -> Iterator[Remedy]:
     """Yields how the server is made to enforce whole calls."""
     if server.can_constrain is None:
-        known = [each for each in providers() if len(each.constrain) > 1]
+        known = _constraining()
         names = ", ".join(toml(each.name) for each in known)
         text = "If the server is one of these, name it: it then enforces whole calls (constrained decoding)."
         table = f'provider = {toml(known[0].name)}  # one of {names}\ntool_mode = "prompt"'
