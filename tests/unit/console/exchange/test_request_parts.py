@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dragoman.console.exchange.lanes.request_diff import first_difference, request_blocks
-from dragoman.console.exchange.lanes.request_parts import ParsedRequest, parse_request
+from dragoman.console.exchange.lanes.request_parts import MAX_DEPTH, ParsedRequest, parse_request
 from dragoman.console.exchange.views import MAX_BLOCKS, MAX_SEGMENT_CHARS, lane, segments
 from support.recorded_requests import RECORDED
 
@@ -66,7 +66,12 @@ PART = st.fixed_dictionaries(
     optional={name: JSON for name in ("text", "name", "input", "content", "thinking", "function", "arguments", "id")},
 )
 MESSAGE = st.fixed_dictionaries(
-    {}, optional={"role": JSON, "content": JSON | st.lists(PART, max_size=3), "tool_calls": st.lists(PART, max_size=2)}
+    {},
+    optional={
+        "role": JSON,
+        "content": JSON | st.lists(PART, max_size=3),
+        "tool_calls": JSON | st.lists(PART, max_size=2),
+    },
 )
 
 
@@ -81,6 +86,30 @@ def test_any_body_is_whole(fields: dict[str, Any]) -> None:
     for leaf in leaves(fields):
         assert is_in(leaf, text), leaf
     request_blocks(request, request)
+
+
+@pytest.mark.parametrize("calls", [5, True, 0, "call", {"id": "call_1"}, [5, ["x"]]])
+def test_calls_of_another_type_are_shown(calls: Any) -> None:
+    request = parsed(messages=[{**ANSWER, "tool_calls": calls}])
+    [block] = [block for block in request_blocks(request).blocks if block.link == "message:0"]
+    text = "".join(segment.text for segment in block.segments)
+    assert text.startswith("Sunny.")
+    for leaf in leaves(calls):
+        assert leaf in text
+    assert ("tool_calls" in text) is not isinstance(calls, list)
+
+
+@pytest.mark.parametrize("place", ["messages", "tools", "extra"])
+def test_request_of_great_depth_is_not_parsed(place: str) -> None:
+    nested: Any = "x"
+    for _ in range(MAX_DEPTH // 2):
+        nested = [{"": nested}]
+    request = parsed(**{place: nested[0][""]})
+    request_blocks(request, request)
+    body = json.dumps({place: [nested]}).encode()
+    assert parse_request(body) is None
+    for count in (500, 900, 100_000):
+        assert parse_request(b'{"extra": %b}' % (b"[" * count + b"]" * count)) is None
 
 
 def test_addition_at_the_end_keeps_the_cache() -> None:

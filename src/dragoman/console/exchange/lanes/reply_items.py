@@ -150,8 +150,8 @@ def _chat(message: Mapping[str, Any], choice: object) -> Iterator[_Delta]:
     for name in ("content", "refusal"):
         if isinstance(message.get(name), str) and message[name]:
             yield _Delta("text", (choice, name), message[name])
-    for number, call in enumerate(message.get("tool_calls") or ()):
-        if isinstance(call, dict) and isinstance(function := call.get("function") or {}, dict):
+    for number, call in enumerate(_dicts(message.get("tool_calls"))):
+        if isinstance(function := call.get("function") or {}, dict):
             key = (choice, "call", call.get("index", number))
             arguments = function.get("arguments")
             text = arguments if isinstance(arguments, str) else ""
@@ -169,7 +169,8 @@ def _anthropic(event: str, data: Mapping[str, Any]) -> Iterator[_Delta]:
             yield _Delta("text" if kind == "text" else "reasoning", key, block[kind])
     elif event == "content_block_delta" and isinstance(delta, dict):
         texts = {"text_delta": ("text", "text"), "thinking_delta": ("reasoning", "thinking")}
-        kind, member = {**texts, "input_json_delta": ("call", "partial_json")}.get(delta.get("type", ""), ("", ""))
+        kinds = {**texts, "input_json_delta": ("call", "partial_json")}
+        kind, member = kinds.get(str(delta.get("type", "")), ("", ""))
         if kind and isinstance(delta.get(member), str):
             yield _Delta(kind, key, delta[member])
 

@@ -19,6 +19,8 @@ _TEXTS: Final = ("text", "input_text", "output_text", "refusal", "summary_text",
 _REASONING: Final = ("thinking", "reasoning", "reasoning_content")
 _CALLS: Final = ("tool_use", "function_call", "custom_tool_call", "server_tool_use", "function")
 _RESULTS: Final = ("tool_result", "function_call_output", "custom_tool_call_output")
+MAX_DEPTH: Final = 100
+"""Objects and arrays in one another; deeper requests are shown as they are, since handling values is recursive."""
 _OPAQUE_CHARS: Final = 400
 """Longer strings that look like encoded data are shortened."""
 _SHOWN_CHARS: Final = 60
@@ -82,11 +84,22 @@ class ParsedRequest(NamedTuple):
 
 
 def parse_request(body: bytes) -> ParsedRequest | None:
-    """Returns the parts of a body; None if it is not a JSON object."""
+    """Returns the parts of a body; None if it is not a JSON object, or is deeper than `MAX_DEPTH`."""
     try:
-        return _parse(msgspec.json.decode(body, type=dict[str, Any]))
+        fields = msgspec.json.decode(body, type=dict[str, Any])
+        return None if _is_too_deep(fields) else _parse(fields)
     except (msgspec.DecodeError, RecursionError, UnicodeEncodeError):
         return None
+
+
+def _is_too_deep(fields: dict[str, Any]) -> bool:
+    level: list[Any] = [fields]
+    for _ in range(MAX_DEPTH):
+        inner = (each.values() if isinstance(each, dict) else each for each in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+        if not level:
+            return False
+    return True
 
 
 def _parse(fields: dict[str, Any]) -> ParsedRequest:
@@ -155,12 +168,14 @@ def _of_message(message: Mapping[str, Any], link: str) -> Iterator[Segment]:
     if message.get("type") in (*_CALLS, *_RESULTS) or ("type" in message and "role" not in message):
         yield from _of_block(message, link)
         return
-    left = {k: v for k, v in message.items() if k not in ("role", "content", "tool_calls", *_REASONING)}
+    calls = message.get("tool_calls")
+    own = ("role", "content", *_REASONING, *(("tool_calls",) if isinstance(calls, list | None) else ()))
+    left = {k: v for k, v in message.items() if k not in own}
     for name in _REASONING:
         if name in message:
             yield from _labeled(name, message[name], "reasoning", link)
     yield from _of_content(message.get("content"), link)
-    for call in message.get("tool_calls") or ():
+    for call in calls if isinstance(calls, list) else ():
         yield from _of_block(call, link)
     yield from _rest(left, ("type",) if left.get("type") == "message" else (), link)
 
