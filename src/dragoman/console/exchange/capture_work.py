@@ -6,9 +6,11 @@ captures are handled in a process of their own (`capture_worker`), which ends wi
 
 import asyncio
 import contextlib
+import logging
 import os
 import subprocess
 import sys
+import traceback
 from collections.abc import Callable, Sequence
 from typing import IO, Final, Literal
 
@@ -19,14 +21,19 @@ from dragoman.console.exchange.client_code import client_code
 from dragoman.console.exchange.conversation import PreviousRequest, ReadFile, find_previous
 from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes, build_lanes
 from dragoman.console.exchange.views import ReplayStage
-from dragoman.core.errors import ConfigError, DragomanError, RequestError
+from dragoman.core.errors import BackendUnavailableError, ConfigError, DragomanError, RequestError
 from dragoman.server.capture.files import Files
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay_backend import ChunkMode
 
+log = logging.getLogger("dragoman.console")
+
 LARGE_BYTES: Final = 1024 * 1024
 """Size of a capture from which a process handles it: in a thread it would block the event loop for over 20 ms."""
 WORKER: Final = "dragoman.console.exchange.capture_worker"
+MAX_ORDERS: Final = 16
+"""Orders that are carried out or wait at the same time."""
+_RETRY_S: Final = 5
 _MAX_PROCESSES: Final = 2
 _MAX_EARLIER: Final = 10
 """Earlier captures that the process gets, to find the previous request."""
@@ -61,12 +68,15 @@ class WorkResult(msgspec.Struct, frozen=True):
     data: bytes = b""
     error: str = ""
     """What is wrong with the order; empty: nothing."""
+    bug: str = ""
+    """Type and place of an unexpected exception; empty: none."""
 
 
 class CaptureWork:
-    """Does the work of one gateway process, for at most two large captures at once."""
+    """Does the work of one gateway process, for at most two large captures at once; few orders wait for that."""
 
     def __init__(self) -> None:
+        self._count = 0
         self._free = asyncio.Semaphore(_MAX_PROCESSES)
 
     async def run(self, order: WorkOrder, earlier: Callable[[], tuple[Sequence[str], ReadFile]]) -> WorkResult:
@@ -78,17 +88,31 @@ class CaptureWork:
 
         Raises:
             RequestError: The order cannot be carried out.
-            ConfigError: The capture is damaged.
+            ConfigError: The process that reads the capture ended early.
+            BackendUnavailableError: Too many orders are being carried out.
         """
-        if sum(map(len, order.files.values())) < LARGE_BYTES:
-            result = await asyncio.to_thread(_carry_out_with, order, earlier)
-        else:
-            async with self._free:
-                order = msgspec.structs.replace(order, earlier=await asyncio.to_thread(_earlier_files, order, earlier))
-                result = await _in_process(order)
+        if self._count >= MAX_ORDERS:
+            raise BackendUnavailableError(
+                f"expected at most {MAX_ORDERS} views and actions of exchanges at once, got more; try again later",
+                retry_after_s=_RETRY_S,
+            )
+        self._count += 1
+        try:
+            result = await self._result(order, earlier)
+        finally:
+            self._count -= 1
+        if result.bug:
+            log.error("cannot carry out %s of the capture %s: %s", order.operation, order.name, result.bug)
         if result.error:
             raise RequestError(result.error)
         return result
+
+    async def _result(self, order: WorkOrder, earlier: Callable[[], tuple[Sequence[str], ReadFile]]) -> WorkResult:
+        if sum(map(len, order.files.values())) < LARGE_BYTES:
+            return await asyncio.to_thread(_carry_out_with, order, earlier)
+        async with self._free:
+            order = msgspec.structs.replace(order, earlier=await asyncio.to_thread(_earlier_files, order, earlier))
+            return await _in_process(order)
 
 
 def _carry_out_with(order: WorkOrder, earlier: Callable[[], tuple[Sequence[str], ReadFile]]) -> WorkResult:
@@ -126,6 +150,16 @@ def carry_out(order: WorkOrder, ids: Sequence[str] = (), read: ReadFile | None =
                 return WorkResult(data=client_code(capture, order.language, order.gateway).encode())
     except DragomanError as error:
         return WorkResult(error=str(error))
+    except Exception as error:  # whatever a stranger sent, the page explains what it can
+        name = type(error).__name__
+        message = f"expected a capture that can be read, got {name}; the log has the place, and /body has the request"
+        return WorkResult(error=message, bug=f"{name} at {_place(error)}")
+
+
+def _place(error: Exception) -> str:
+    """Returns file and line of an exception; its text may have content of the capture."""
+    frame = traceback.extract_tb(error.__traceback__)[-1]
+    return f"{frame.filename.rpartition('/dragoman/')[2]}:{frame.lineno}"
 
 
 def _previous(capture: LoadedCapture, ids: Sequence[str], read: ReadFile) -> PreviousRequest | None:
@@ -189,15 +223,15 @@ def _talk(child: "subprocess.Popen[bytes]", order: WorkOrder) -> bytes:
     sizes = [[len(data) for data in files.values()] for files in groups]
     bare = msgspec.structs.replace(order, files={}, earlier={id: {} for id in order.earlier})
     head = msgspec.msgpack.encode(_Envelope(order=bare, names=names, sizes=sizes))
-    with child:
+    with contextlib.suppress(BrokenPipeError), child:  # its end closes the pipe, which writes what is left
         assert child.stdin is not None
         assert child.stdout is not None
-        with contextlib.suppress(BrokenPipeError):
-            child.stdin.write(len(head).to_bytes(4, "big") + head)
-            for data in (data for files in groups for data in files.values()):
-                child.stdin.write(data)
-            child.stdin.close()
+        child.stdin.write(len(head).to_bytes(4, "big") + head)
+        for data in (data for files in groups for data in files.values()):
+            child.stdin.write(data)
+        child.stdin.close()
         return child.stdout.read()
+    return b""
 
 
 class _Envelope(msgspec.Struct, frozen=True):
