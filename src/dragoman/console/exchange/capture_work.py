@@ -150,7 +150,7 @@ def carry_out(order: WorkOrder, ids: Sequence[str] = (), read: ReadFile | None =
                 return WorkResult(data=client_code(capture, order.language, order.gateway).encode())
     except DragomanError as error:
         return WorkResult(error=str(error))
-    except Exception as error:  # whatever a stranger sent, the page explains what it can
+    except Exception as error:  # noqa: BLE001 a stranger's request may be anything; the page shows what it can
         name = type(error).__name__
         message = f"expected a capture that can be read, got {name}; the log has the place, and /body has the request"
         return WorkResult(error=message, bug=f"{name} at {_place(error)}")
