@@ -1,7 +1,7 @@
 """Requests as parts: nothing of a body is lost, and a difference is named where it breaks prompt caches."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from dragoman.console.exchange.lanes.request_diff import first_difference, request_blocks
 from dragoman.console.exchange.lanes.request_parts import MAX_DEPTH, ParsedRequest, parse_request
 from dragoman.console.exchange.views import MAX_BLOCKS, MAX_SEGMENT_CHARS, lane, segments
+from support import cpu_cost
 from support.recorded_requests import RECORDED
 
 SYSTEM = {"role": "system", "content": "You are terse. Today is Thursday."}
@@ -184,3 +185,35 @@ def test_long_texts_and_lanes_are_shortened_visibly() -> None:
     assert len(lane("client", "", "", blocks).blocks) == MAX_BLOCKS + 1
     assert blocks[-1].title == f"user {3 * MAX_BLOCKS - 1}"
     assert f"{2 * MAX_BLOCKS + 2:,} parts" in blocks[MAX_BLOCKS // 2].segments[0].notes[0].message
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "changes"),
+    [
+        ("abcd", "abxcd", "same same added same same"),
+        ("abcd", "acd", "same removed same same"),
+        ("abcd", "axcyd", "same changed same added same"),
+        ("abcd", "dabc", "added same same same removed"),
+        ("aaab", "aab", "same same removed same"),
+        ("abab", "xabab", "added same same same same"),
+    ],
+)
+def test_messages_are_aligned(old: str, new: str, changes: str) -> None:
+    one, other = (parsed(messages=[{"role": "user", "content": each} for each in text]) for text in (old, new))
+    blocks = request_blocks(other, one).blocks
+    assert " ".join(block.change for block in blocks if "user" in block.title) == changes
+
+
+@pytest.mark.parametrize("other", ["every second message", "all in reverse", "all the same"])
+def test_cost_of_comparison_is_linear(other: str) -> None:
+    def made(size: int) -> Callable[[], object]:
+        numbers = {
+            "every second message": [n if n % 2 else -n for n in range(1, size)],
+            "all in reverse": [*reversed(range(size))],
+            "all the same": [size] * size,
+        }[other]
+        old = [{"role": "user", "content": f"{n}"} for n in range(size)]
+        new = [{"role": "user", "content": f"{n}"} for n in numbers]
+        return lambda: request_blocks(parsed(messages=new), parsed(messages=old))
+
+    assert cpu_cost.growth(made, 1_000, 4_000, most=2.5) <= 2.5

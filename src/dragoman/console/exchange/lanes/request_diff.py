@@ -4,8 +4,9 @@ Prompt caches keep the beginning of a prompt: a request that is the previous one
 of that from the cache. Anything else loses everything after the first difference.
 """
 
-import difflib
 import re
+from bisect import bisect_left
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 from typing import Final, NamedTuple
@@ -16,8 +17,6 @@ from dragoman.console.exchange.lanes.request_parts import BodyPart, ParsedReques
 from dragoman.console.exchange.views import MAX_BLOCKS, Change, ExchangeNote, LaneBlock, Segment, clean, gap_block
 
 _AROUND_CHARS: Final = 24
-_MAX_ALIGNED: Final = 2_000
-"""Messages that are aligned; further ones are compared by their position."""
 _MAX_NAMES: Final = 5
 _LOSS: Final = "prompt caches lose everything after that"
 _TIME: Final = re.compile(
@@ -125,12 +124,44 @@ def _aligned(old: Sequence[BodyPart], new: Sequence[BodyPart]) -> Iterator[_Pair
         return
     first = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one, other, strict=False)))
     yield from _by_position(old[:first], new[:first])
-    if len(one) + len(other) - 2 * first > _MAX_ALIGNED:
-        yield from _by_position(old[first:], new[first:])
-        return
-    matcher = difflib.SequenceMatcher(None, one[first:], other[first:], autojunk=False)
-    for _, a, b, c, d in matcher.get_opcodes():
-        yield from _by_position(old[first + a : first + b], new[first + c : first + d])
+    a = b = first
+    for c, d in _matches(one[first:], other[first:]):
+        yield from _by_position(old[a : first + c], new[b : first + d])
+        yield _Pair("same", old[first + c], new[first + d])
+        a, b = first + c + 1, first + d + 1
+    yield from _by_position(old[a:], new[b:])
+
+
+def _matches(old: Sequence[bytes], new: Sequence[bytes]) -> list[tuple[int, int]]:
+    """Returns the positions of equal messages, in order: the longest sequence, in n log n steps.
+
+    Of messages with the same content, the first of one request belongs to the first of the other one, and so on.
+    """
+    places = {key: n for n, key in enumerate(_counted(old))}
+    ends: list[int] = []
+    last: list[tuple[int, int]] = []
+    """For each length the pair with the lowest position at which a sequence of that length ends."""
+    before: dict[tuple[int, int], tuple[int, int] | None] = {}
+    for n, key in enumerate(_counted(new)):
+        if (place := places.get(key)) is None:
+            continue
+        length = bisect_left(ends, place)
+        before[place, n] = last[length - 1] if length else None
+        ends[length : length + 1], last[length : length + 1] = [place], [(place, n)]
+    found = []
+    pair = last[-1] if last else None
+    while pair is not None:
+        found.append(pair)
+        pair = before[pair]
+    return found[::-1]
+
+
+def _counted(contents: Sequence[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Yields each content with the number of the same ones before it."""
+    counts: Counter[bytes] = Counter()
+    for content in contents:
+        yield content, counts[content]
+        counts[content] += 1
 
 
 def _cache_note(pairs: Sequence[_Pair], previous: ParsedRequest, parsed: ParsedRequest) -> str:
