@@ -141,6 +141,11 @@ class ReplayResult(Struct, frozen=True):
     view: ExchangeView
 
 
+def number(count: int, noun: str) -> str:
+    """Returns a number with its noun, in the plural unless it is one."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
+
+
 def clean(text: str) -> str:
     """Returns the text with halves of surrogate pairs, which JSON cannot contain, as U+FFFD."""
     return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
