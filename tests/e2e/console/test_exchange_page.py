@@ -131,3 +131,15 @@ async def test_part_of_a_lane_is_unfolded(chromium: Browser, console: ScriptedGa
         await block.locator(".fold").click()
         await expect(block.locator(".fold")).to_have_attribute("aria-expanded", "true")
         await expect(block.locator("pre")).to_be_visible()
+
+
+async def test_exchange_without_capture_is_followed_to_its_end(chromium: Browser, console: ScriptedGateway) -> None:
+    await console.capture(False)
+    console.script.slow.clear()
+    async with tab(chromium, console.url) as page, console.begun("slow") as running:
+        await page.open(f"/exchanges/{running.id}")
+        summary = page.page.locator(".summary")
+        await expect(summary).to_contain_text("running")
+        console.script.slow.set()
+        await expect(summary).to_contain_text("stop")
+        await expect(summary).not_to_contain_text("running")
