@@ -10,7 +10,12 @@ interface Props {
 /** A modal dialog, open as long as it is rendered. */
 export function Dialog({ title, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => element.current?.showModal(), []);
+  useEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    // Closing returns the focus to where it was; only removing the element does not.
+    return () => dialog?.close();
+  }, []);
   return (
     <dialog ref={element} aria-label={title} onClose={onClose}>
       <header class="dialog-head">
