@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
@@ -10,10 +10,10 @@ interface Props {
 /** A modal dialog, open as long as it is rendered. */
 export function Dialog({ title, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => {
+  useLayoutEffect(() => {
     const dialog = element.current;
     dialog?.showModal();
-    // Closing returns the focus to where it was; only removing the element does not.
+    // Returns the focus to where it was, which works only before the element is removed.
     return () => dialog?.close();
   }, []);
   return (
