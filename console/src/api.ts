@@ -38,16 +38,18 @@ export function apiUrl(...segments: string[]): string {
 interface Options {
   method?: "GET" | "POST" | "PUT" | "DELETE";
   body?: unknown;
+  /** The body as JSON, in place of `body`. */
+  text?: string;
   signal?: AbortSignal;
 }
 
 /** Sends a request; throws an ApiError unless the gateway accepted it. */
 export async function request(url: string, options: Options = {}): Promise<Response> {
-  const { method = "GET", body, signal } = options;
+  const { method = "GET", body, text, signal } = options;
   const init: RequestInit = { method, headers: { "x-dragoman-console": "1" } };
   if (method !== "GET") {
     init.headers = { "x-dragoman-console": "1", "content-type": "application/json" };
-    init.body = JSON.stringify(body ?? {});
+    init.body = text ?? JSON.stringify(body ?? {});
   }
   if (signal) init.signal = signal;
   const response = await fetch(url, init).catch((cause: unknown) => {

@@ -24,7 +24,7 @@ async def test_sign_in_and_out(chromium: Browser) -> None:
         key, row = page.page.get_by_label("API key"), page.page.locator(f"[data-id='{asked.id}']")
         await page.open("/settings")
         await expect(key).to_be_visible()
-        assert page.page.url.endswith("/console/login")
+        assert page.page.url.endswith("/console/login?next=%2Fconsole%2Fsettings")
         assert asked.id not in await page.page.content()
         await page.keep("sign-in")
         assert await page.violations() == []
@@ -37,6 +37,9 @@ async def test_sign_in_and_out(chromium: Browser) -> None:
         await key.fill(ADMIN)
         await page.page.keyboard.press("Enter")
         await expect(key).to_have_count(0)
+        await expect(page.page).to_have_url(f"{gateway.url}/console/settings")
+        await page.open("/login?next=/console/models")
+        await expect(page.page).to_have_url(f"{gateway.url}/console/models")
         await page.open()
         await expect(row).to_be_visible()
         (cookie,) = await page.page.context.cookies()

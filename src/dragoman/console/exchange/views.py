@@ -93,7 +93,9 @@ class Remedy(Struct, frozen=True):
     toml: str = ""
     """What to write into the settings file; empty: nothing, as settings cannot change it."""
     path: str = ""
-    """The settings file, which may not exist yet."""
+    """The settings file."""
+    is_new_file: bool = False
+    """Whether the file does not exist yet, so that it is read at the next start."""
 
 
 class Diagnosis(Struct, frozen=True):
