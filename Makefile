@@ -165,6 +165,7 @@ docs: $(VENV)/dev.done ## write the generated parts of docs/, and build them int
 
 pictures: $(VENV)/dev.done weights ## write the pictures of terminals in docs/pictures anew (ARGS="doctor")
 	@$(BIN)/python docs/pictures.py $(ARGS)
+	@$(if $(ARGS),,$(BIN)/python docs/console_picture.py)
 
 # The archive is built first, and the wheel of it; both bear the time of the last commit, so that they can be built again.
 dist: $(VENV)/dist.done $(CONSOLE) ## build the wheel and the source archive into dist/, and check them

@@ -1,6 +1,6 @@
 import { type Signal, signal } from "@preact/signals";
-import { ApiError, getJson } from "./api.ts";
-import type { GatewayState } from "./types.ts";
+import { ApiError } from "./api.ts";
+import { refreshGateway } from "./gateway-state.ts";
 
 export type StreamState = "connecting" | "open" | "waiting" | "closed";
 
@@ -12,6 +12,8 @@ interface Handlers {
   events: Record<string, (data: unknown) => void>;
   /** Called for each connection, so that what was missed can be fetched. */
   onOpen?: () => void;
+  /** Called before the stream is opened again, unless the gateway is unreachable; may close it. */
+  onRetry?: () => Promise<void>;
   /** The events after which the stream is not opened again. */
   last?: string[];
 }
@@ -70,7 +72,8 @@ export class EventStream {
   /** An EventSource does not show the status of an error, so a session that ended is found by another request. */
   async #openIfAllowed(): Promise<void> {
     try {
-      await getJson<GatewayState>("/console/api/state");
+      await refreshGateway();
+      await this.#handlers.onRetry?.();
     } catch (error) {
       if (error instanceof ApiError && error.status === 401) return this.close();
       if (this.state.value === "waiting") this.#retry();
@@ -86,12 +89,9 @@ export class EventStream {
   }
 
   readonly #onVisibility = (): void => {
-    if (document.hidden) {
-      this.#disconnect();
-      this.state.value = "waiting";
-    } else {
-      this.#delayMs = FIRST_DELAY_MS;
-      this.#open();
-    }
+    this.#disconnect();
+    this.state.value = "waiting";
+    this.#delayMs = FIRST_DELAY_MS;
+    if (!document.hidden) void this.#openIfAllowed();
   };
 }

@@ -7,6 +7,8 @@ import { ErrorNotice } from "./components/error-notice.tsx";
 import { Loading } from "./components/loading.tsx";
 import type { PageProps, Route } from "./routes.ts";
 
+const UNLOADABLE = "This page cannot be loaded: the gateway was changed or stopped. Reload the browser's page.";
+
 interface Props {
   match: { route: Route; id: string } | undefined;
 }
@@ -19,14 +21,18 @@ export function PageView({ match }: Props) {
   useEffect(() => {
     document.title = route ? `${route.title} · Dragoman` : "Dragoman";
     error.value = "";
+    let isWanted = true;
     route?.load().then(
       (module) => {
-        loaded.value = { route, Page: module.default };
+        if (isWanted) loaded.value = { route, Page: module.default };
       },
       () => {
-        error.value = "This page cannot be loaded: the gateway was changed or stopped. Reload the browser's page.";
+        if (isWanted) error.value = UNLOADABLE;
       },
     );
+    return () => {
+      isWanted = false;
+    };
   }, [route]);
 
   if (!match) {

@@ -58,6 +58,15 @@ function update(): void {
   path.value = currentPath();
   query.value = new URLSearchParams(location.search);
   window.scrollTo(0, 0);
+  requestAnimationFrame(keepFocus);
+}
+
+/** The focus of an element that the old page had is lost: the keyboard would begin at the top of the document again. */
+function keepFocus(): void {
+  const { activeElement } = document;
+  if (!activeElement || activeElement === document.body) {
+    document.getElementById("content")?.focus({ preventScroll: true });
+  }
 }
 
 function currentPath(): string {

@@ -31,5 +31,12 @@ function parseEvent(block: string): ServerEvent | undefined {
 export async function* readEvents(response: Response): AsyncGenerator<ServerEvent> {
   if (!response.body) return;
   const parser = new SseParser();
-  for await (const text of response.body.pipeThrough(new TextDecoderStream())) yield* parser.feed(text);
+  // Not all browsers can iterate over a stream.
+  const reader = response.body.pipeThrough(new TextDecoderStream()).getReader();
+  try {
+    for (let part = await reader.read(); !part.done; part = await reader.read()) yield* parser.feed(part.value);
+  } finally {
+    // Ends the request if the caller wants no more; a stream that failed rejects this too.
+    reader.cancel().catch(() => undefined);
+  }
 }

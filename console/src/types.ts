@@ -136,6 +136,7 @@ export interface Remedy {
   text: string;
   toml: string;
   path: string;
+  is_new_file: boolean;
 }
 
 export interface Diagnosis {

@@ -1,5 +1,5 @@
 import { type Signal, useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
+import { useEffect, useRef } from "preact/hooks";
 import { getJson } from "./api.ts";
 import { errorText } from "./errors.ts";
 import { forgotten } from "./gateway-state.ts";
@@ -8,6 +8,8 @@ export interface Data<T> {
   value: Signal<T | undefined>;
   error: Signal<string>;
   reload: () => void;
+  /** Fetches again, unless a fetch runs: a slow answer would otherwise never arrive. */
+  refresh: () => void;
 }
 
 /** Fetches JSON when a component appears and whenever the URL changes. */
@@ -15,6 +17,7 @@ export function useData<T>(url: string): Data<T> {
   const value = useSignal<T | undefined>(undefined);
   const error = useSignal("");
   const generation = useSignal(0);
+  const running = useRef<AbortController | undefined>(undefined);
   const current = generation.value;
   const captures = forgotten.value;
   useEffect(() => {
@@ -22,16 +25,28 @@ export function useData<T>(url: string): Data<T> {
   }, [captures]);
   useEffect(() => {
     const controller = new AbortController();
-    getJson<T>(url, controller.signal).then(
-      (fetched) => {
-        value.value = fetched;
-        error.value = "";
-      },
-      (cause: unknown) => {
-        if (!controller.signal.aborted) error.value = errorText(cause);
-      },
-    );
+    const end = () => {
+      if (running.current === controller) running.current = undefined;
+    };
+    running.current = controller;
+    getJson<T>(url, controller.signal)
+      .then(
+        (fetched) => {
+          value.value = fetched;
+          error.value = "";
+        },
+        (cause: unknown) => {
+          if (!controller.signal.aborted) error.value = errorText(cause);
+        },
+      )
+      .finally(end);
     return () => controller.abort();
   }, [url, current, captures]);
-  return { value, error, reload: () => generation.value++ };
+  const reload = () => {
+    generation.value++;
+  };
+  const refresh = () => {
+    if (!running.current) reload();
+  };
+  return { value, error, reload, refresh };
 }

@@ -94,7 +94,7 @@ function answerOf(name: ApiName, events = STREAMS[name]): Answer {
 /** A question, the answer of the API with the result of its call, and the next question. */
 function conversation(name: ApiName, isError = false): Turn[] {
   const answer = answerOf(name);
-  for (const call of answer.calls) call.result = { text: "18 °C", isError, images: [] };
+  for (const call of answer.calls) call.result = { text: "18 °C", isError, isCut: false, images: [] };
   return [{ kind: "question", text: "Rome?" }, answer, { kind: "question", text: "And now?" }];
 }
 

@@ -1,5 +1,6 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
+import { NAME_LIMIT } from "../src/traffic/name-counts.ts";
 import { RowStore } from "../src/traffic/row-store.ts";
 import { row } from "./support.ts";
 
@@ -51,7 +52,27 @@ test("each change makes another array", () => {
 test("the names of agents and models are kept, without the empty one", () => {
   const store = new RowStore();
   store.merge([row({ agent: "codex", model: "qwen" }), row({ id: "b", agent: "", model: "qwen" })]);
-  assert.deepEqual([[...store.agents], [...store.models]], [["codex"], ["qwen"]]);
+  assert.deepEqual([store.agents.list, store.models.list], [["codex"], ["qwen"]]);
+});
+
+test("names disappear with their last row, and their list changes only then", () => {
+  const store = new RowStore(2);
+  store.merge([row({ id: "a", model: "x" }), row({ id: "b", began_s: 2, model: "x" })]);
+  const before = store.models.list;
+  store.merge([row({ id: "c", began_s: 3, model: "x" })]);
+  assert.equal(store.models.list, before);
+  store.merge([row({ id: "c", began_s: 3, model: "y" }), row({ id: "d", began_s: 4, model: "z" })]);
+  assert.deepEqual(store.models.list, ["y", "z"]);
+  store.remove("d");
+  assert.deepEqual([ids(store), store.models.list], [["c"], ["y"]]);
+});
+
+test("of too many names, the most frequent are listed", () => {
+  const store = new RowStore();
+  store.merge(Array.from({ length: 300 }, (_, n) => row({ id: `r${n}`, model: `stranger-${n}` })));
+  store.merge(Array.from({ length: 2 }, (_, n) => row({ id: `own-${n}`, model: "own" })));
+  assert.equal(store.models.list.length, NAME_LIMIT);
+  assert.ok(store.models.list.includes("own"));
 });
 
 test("a row that was captured once is known to have been", () => {

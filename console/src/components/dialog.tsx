@@ -1,5 +1,5 @@
 import type { ComponentChildren } from "preact";
-import { useEffect, useRef } from "preact/hooks";
+import { useLayoutEffect, useRef } from "preact/hooks";
 
 interface Props {
   title: string;
@@ -10,7 +10,12 @@ interface Props {
 /** A modal dialog, open as long as it is rendered. */
 export function Dialog({ title, onClose, children }: Props) {
   const element = useRef<HTMLDialogElement>(null);
-  useEffect(() => element.current?.showModal(), []);
+  useLayoutEffect(() => {
+    const dialog = element.current;
+    dialog?.showModal();
+    // Returns the focus to where it was, which works only before the element is removed.
+    return () => dialog?.close();
+  }, []);
   return (
     <dialog ref={element} aria-label={title} onClose={onClose}>
       <header class="dialog-head">

@@ -1,6 +1,7 @@
 import type { Signal } from "@preact/signals";
 import type { Diagnosis, Note } from "../types.ts";
 import { DiagnosisView } from "./diagnosis-view.tsx";
+import { focusPlace } from "./lane-alignment.ts";
 import {
   type Chosen,
   type Counterpart,
@@ -29,20 +30,30 @@ export function DetailPanel({ columns, chosen, notes, diagnosis }: Props) {
   const { block, segment } = found;
   const { label, meaning } = SEGMENT_KINDS[segment.kind] ?? SEGMENT_KINDS.plain;
   const shown = distinctNotes([...segment.notes, ...(current.link ? linkedNotes(columns, current.link) : [])]);
+  /** Returns to the span, as this panel is replaced. */
+  function close() {
+    chosen.value = undefined;
+    if (current) focusPlace(document.body, current);
+  }
+
   return (
-    // biome-ignore lint/a11y/noNoninteractiveTabindex: a frame that scrolls must be reachable by keyboard
-    <aside class="detail-panel" data-testid="rule" aria-label="Chosen span" aria-live="polite" tabIndex={0}>
+    <aside
+      class="detail-panel"
+      data-testid="rule"
+      aria-label="Chosen span"
+      aria-live="polite"
+      // biome-ignore lint/a11y/noNoninteractiveTabindex: a frame that scrolls must be reachable by keyboard
+      tabIndex={0}
+      onKeyDown={(event) => {
+        if (event.key === "Escape") close();
+      }}
+    >
       <header class="detail-head">
         <h2>
           {label} <span class="detail">in {block.title}</span> {current.link && <code>{current.link}</code>}
         </h2>
         <p class="detail">{meaning}</p>
-        <button
-          type="button"
-          onClick={() => {
-            chosen.value = undefined;
-          }}
-        >
+        <button type="button" onClick={close}>
           Close <kbd>Esc</kbd>
         </button>
       </header>

@@ -24,7 +24,8 @@ function RemedyView({ remedy }: { remedy: Remedy }) {
         <>
           {" "}
           <span class="detail">
-            In <code>{remedy.path}</code>:
+            In <code>{remedy.path}</code>
+            {remedy.is_new_file ? ", a new file that is read at the next start:" : ":"}
           </span>
           <pre>{remedy.toml}</pre>
         </>

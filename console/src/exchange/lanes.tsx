@@ -64,7 +64,8 @@ export function Lanes({ columns, chosen }: Props) {
   }
 
   function moveTo(place: Place | undefined): boolean {
-    if (place && choose(place) && container.current) focusPlace(container.current, place);
+    if (!place || !choose(place)) return false;
+    if (container.current) focusPlace(container.current, place);
     return true;
   }
 

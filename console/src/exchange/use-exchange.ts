@@ -1,6 +1,6 @@
 import { type Signal, useSignal } from "@preact/signals";
 import { useEffect } from "preact/hooks";
-import { apiUrl, getJson } from "../api.ts";
+import { ApiError, apiUrl, getJson } from "../api.ts";
 import { errorText } from "../errors.ts";
 import { EventStream } from "../event-stream.ts";
 import { forgotten } from "../gateway-state.ts";
@@ -29,10 +29,17 @@ export function useExchange(id: string): Exchange {
       getJson<ExchangeView>(apiUrl("exchanges", id), signal).then(
         (fetched) => {
           view.value = fetched;
-          if (fetched.is_running && fetched.is_captured) stream ??= follow();
+          error.value = "";
+          if (fetched.is_running) stream ??= follow();
+          else stream?.close();
         },
         (cause: unknown) => {
-          if (!signal.aborted) error.value = errorText(cause);
+          if (signal.aborted) return;
+          error.value = errorText(cause);
+          // The gateway was started again, or nothing recorded the end of the exchange.
+          if (!(cause instanceof ApiError && cause.status === 404)) return;
+          view.value = undefined;
+          stream?.close();
         },
       );
     const follow = () =>
@@ -44,6 +51,7 @@ export function useExchange(id: string): Exchange {
           // What was not known before the end, such as the sums of tokens.
           done: () => void load(),
         },
+        onRetry: load,
         last: ["done"],
       });
 

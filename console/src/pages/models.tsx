@@ -33,7 +33,7 @@ const TONES: Record<LocalModelView["state"], Tone> = {
 /** The models of this machine, which can be loaded, and those that clients can request. */
 export default function ModelsPage() {
   const data = useData<ModelList>(apiUrl("models"));
-  usePolling(data.reload, POLL_MS);
+  usePolling(data.refresh, POLL_MS);
   return (
     <div class="page">
       <h1>Models</h1>

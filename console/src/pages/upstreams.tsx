@@ -24,7 +24,7 @@ const TONES: Record<UpstreamView["state"], Tone> = {
 /** The state of all upstreams, and what is known of them. */
 export default function UpstreamsPage() {
   const data = useData<UpstreamList>(apiUrl("upstreams"));
-  usePolling(data.reload, POLL_MS);
+  usePolling(data.refresh, POLL_MS);
   return (
     <div class="page">
       <h1>Upstreams</h1>

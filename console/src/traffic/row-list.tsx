@@ -95,7 +95,10 @@ export function RowList({ rows, onEnd }: Props) {
   function onClick(event: MouseEvent) {
     if (event.defaultPrevented || event.ctrlKey || event.metaKey || event.shiftKey) return;
     const row = event.target instanceof Element ? event.target.closest<HTMLElement>("[data-id]") : null;
-    if (row && !getSelection()?.toString()) open(row.dataset.id ?? "");
+    if (!row || getSelection()?.toString()) return;
+    // The router would follow the link of the row too.
+    event.preventDefault();
+    open(row.dataset.id ?? "");
   }
 
   const shown = rows.slice(visible.first, visible.end);

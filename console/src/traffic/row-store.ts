@@ -1,4 +1,5 @@
 import type { TrafficRow } from "../types.ts";
+import { NameCounts } from "./name-counts.ts";
 
 export const ROW_LIMIT = 10_000;
 
@@ -7,9 +8,9 @@ export class RowStore {
   readonly #limit: number;
   #rows: TrafficRow[] = [];
   readonly #byId = new Map<string, TrafficRow>();
-  /** All names that occurred, for the choices of the filter. */
-  readonly agents = new Set<string>();
-  readonly models = new Set<string>();
+  /** The names of the rows, for the choices of the filter. */
+  readonly agents = new NameCounts();
+  readonly models = new NameCounts();
   /** The ids of the rows that were captured once. */
   readonly captured = new Set<string>();
 
@@ -19,6 +20,19 @@ export class RowStore {
 
   get rows(): readonly TrafficRow[] {
     return this.#rows;
+  }
+
+  get running(): TrafficRow[] {
+    return this.#rows.filter((row) => row.state === "running");
+  }
+
+  isRunning(id: string): boolean {
+    return this.#byId.get(id)?.state === "running";
+  }
+
+  remove(id: string): void {
+    this.#forget(id);
+    this.#rows = this.#rows.filter((row) => row.id !== id);
   }
 
   /** Inserts rows, or replaces those with the same id. The cost of a batch is linear in the number of rows. */
@@ -33,18 +47,24 @@ export class RowStore {
     const kept = this.#rows.filter((row) => !fresh.has(row.id));
     const rows = mergeOrdered([...fresh.values()].sort(byBeginning), kept);
     for (const row of fresh.values()) this.#keep(row);
-    for (const row of rows.splice(this.#limit)) {
-      this.#byId.delete(row.id);
-      this.captured.delete(row.id);
-    }
+    for (const row of rows.splice(this.#limit)) this.#forget(row.id);
     this.#rows = rows;
   }
 
   #keep(row: TrafficRow): void {
+    const known = this.#byId.get(row.id);
     this.#byId.set(row.id, row);
     if (row.is_captured) this.captured.add(row.id);
-    if (row.agent) this.agents.add(row.agent);
-    if (row.model) this.models.add(row.model);
+    this.agents.replace(known?.agent, row.agent);
+    this.models.replace(known?.model, row.model);
+  }
+
+  #forget(id: string): void {
+    const known = this.#byId.get(id);
+    this.#byId.delete(id);
+    this.captured.delete(id);
+    this.agents.replace(known?.agent, undefined);
+    this.models.replace(known?.model, undefined);
   }
 }
 

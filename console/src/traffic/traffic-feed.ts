@@ -1,9 +1,9 @@
-import { effect, type Signal, signal } from "@preact/signals";
-import { apiUrl, getJson } from "../api.ts";
+import { effect, signal } from "@preact/signals";
+import { ApiError, apiUrl, getJson } from "../api.ts";
 import { errorText } from "../errors.ts";
 import { EventStream, type StreamState } from "../event-stream.ts";
-import { forgotten } from "../gateway-state.ts";
-import type { TrafficPage, TrafficRow } from "../types.ts";
+import { forgotten, gateway } from "../gateway-state.ts";
+import type { ExchangeView, TrafficPage, TrafficRow } from "../types.ts";
 import { ROW_LIMIT, RowStore } from "./row-store.ts";
 
 const PAGE_ROWS = 200;
@@ -21,6 +21,11 @@ export class TrafficFeed {
   #store = new RowStore();
   #stream: EventStream | undefined;
   #isFetching = false;
+  /** What the last request asked for; undefined: the newest rows. */
+  #before: number | undefined;
+  #newest: Promise<void> = Promise.resolve();
+  /** The exchanges that ran when the stream was interrupted; its first event contains those that still run. */
+  #unconfirmed = new Set<string>();
 
   constructor() {
     effect(() => {
@@ -30,9 +35,10 @@ export class TrafficFeed {
     });
   }
 
-  /** Whether captures exist, as far as it is known: before the page has seen the list, any may. */
+  /** Whether captures exist, as far as it is known: while the list is not live, any may. */
   get mayHaveCaptures(): boolean {
-    return !this.isLoaded.value || this.rows.value.some((row) => row.is_captured);
+    const isLive = this.isLoaded.value && this.streamState.value === "open";
+    return !isLive || this.rows.value.some((row) => row.is_captured);
   }
 
   /** Whether an exchange of this id was captured once. */
@@ -42,8 +48,11 @@ export class TrafficFeed {
 
   open(): void {
     this.#stream = new EventStream(apiUrl("traffic", "stream"), {
-      events: { rows: (rows) => this.#merge(rows as TrafficRow[]) },
-      onOpen: () => this.#fetchNewest(),
+      events: { rows: (rows) => this.#receive(rows as TrafficRow[]) },
+      onOpen: () => {
+        this.#unconfirmed = new Set(this.#store.running.map(({ id }) => id));
+        this.#newest = this.#fetchNewest();
+      },
     });
     this.#stream.state.subscribe((state) => {
       this.streamState.value = state;
@@ -55,27 +64,62 @@ export class TrafficFeed {
     this.#stream = undefined;
   }
 
-  /** Fetches exchanges that are older than all known ones. */
+  /** Fetches exchanges that ended before all known ones. */
   async fetchOlder(): Promise<void> {
-    const rows = this.rows.value;
-    if (this.#isFetching || !this.hasMore.value || rows.length >= ROW_LIMIT) return;
+    const rows = this.rows.value.filter(hasEnded);
+    if (this.#isFetching || !this.hasMore.value || rows.length === 0 || this.rows.value.length >= ROW_LIMIT) return;
     await this.#fetch(Math.min(...rows.map(endedS)));
   }
 
+  /** Repeats the request that failed. */
+  async retry(): Promise<void> {
+    if (this.#isFetching) return;
+    if (this.#before === undefined) await this.#fetchNewest();
+    else await this.#fetch(this.#before);
+  }
+
   async #fetchNewest(): Promise<void> {
-    const known = new Set(this.rows.value.map((row) => row.id));
+    const known = new Set(this.rows.value.filter(hasEnded).map((row) => row.id));
     const page = await this.#fetch();
     // Exchanges between the known and the fetched ones are missing, so older ones would look like the next.
     const hasGap = page?.has_more && known.size > 0 && !page.rows.some((row) => known.has(row.id));
     if (!page || !hasGap) return;
+    const { running } = this.#store;
     this.#store = new RowStore();
     this.hasMore.value = true;
-    this.#merge(page.rows);
+    this.#merge([...running, ...page.rows]);
+  }
+
+  #receive(rows: TrafficRow[]): void {
+    this.#merge(rows);
+    if (this.#unconfirmed.size === 0) return;
+    const missing = this.#unconfirmed;
+    this.#unconfirmed = new Set();
+    for (const { id } of rows) missing.delete(id);
+    void this.#resolve(missing);
+  }
+
+  /** Finds out how exchanges have ended that ran before the stream was interrupted. */
+  async #resolve(ids: Iterable<string>): Promise<void> {
+    await this.#newest;
+    for (const id of ids) {
+      if (!this.#store.isRunning(id)) continue;
+      try {
+        const { row } = await getJson<ExchangeView>(apiUrl("exchanges", id));
+        this.#merge([row]);
+      } catch (error) {
+        if (!(error instanceof ApiError && error.status === 404)) return;
+        // One process of several does not know what runs in the others.
+        if (gateway.value?.workers === 1) this.#store.remove(id);
+        this.#publish();
+      }
+    }
   }
 
   async #fetch(before?: number): Promise<TrafficPage | undefined> {
     const query = new URLSearchParams({ limit: String(PAGE_ROWS) });
     if (before !== undefined) query.set("before", String(before));
+    this.#before = before;
     this.#isFetching = true;
     try {
       const page = await getJson<TrafficPage>(`${apiUrl("traffic")}?${query}`);
@@ -94,14 +138,18 @@ export class TrafficFeed {
 
   #merge(rows: TrafficRow[]): void {
     this.#store.merge(rows);
+    this.#publish();
+  }
+
+  #publish(): void {
     this.rows.value = this.#store.rows;
-    updateNames(this.agents, this.#store.agents);
-    updateNames(this.models, this.#store.models);
+    this.agents.value = this.#store.agents.list;
+    this.models.value = this.#store.models.list;
   }
 }
 
-function updateNames(shown: Signal<readonly string[]>, names: Set<string>): void {
-  if (shown.value.length !== names.size) shown.value = [...names].sort((a, b) => a.localeCompare(b));
+function hasEnded(row: TrafficRow): boolean {
+  return row.state !== "running";
 }
 
 /** The records are read by the end of the exchanges. */

@@ -41,7 +41,7 @@ export default function TrafficPage() {
         </button>
         <ListState shown={shown.value.length} total={rows.value.length} paused={paused.value} />
       </div>
-      {feed.error.value && <ErrorNotice message={feed.error.value} />}
+      {feed.error.value && <ErrorNotice message={feed.error.value} onRetry={() => void feed.retry()} />}
       <List rows={shown.value} isFiltered={rows.value.length > 0} isPaused={paused.value !== undefined} />
     </div>
   );
@@ -90,9 +90,11 @@ function ListState({ shown, total, paused }: ListStateProps) {
       )
     : 0;
   return (
-    <p class="list-state" role="status" data-stream={state}>
-      {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`}
-      {paused ? ` · paused, ${newer} newer` : ` · ${STREAM_STATES[state]}`}
+    <p class="list-state" data-stream={state}>
+      {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`} ·{" "}
+      {/* The counts change too often to be announced. */}
+      <span role="status">{paused ? "paused" : STREAM_STATES[state]}</span>
+      {paused && `, ${newer} newer`}
     </p>
   );
 }

@@ -292,7 +292,16 @@ def _serve_until_stopped(
 
         weights = str(get_weights(config.embedded)) if embedded else ""
         log_format: LogFormat = "text" if report is print_status else "json"
-        return supervisor.run(Plan(config, embedded, log_format, debug, weights), source, show, report, handler)
+        plan = Plan(
+            config=config,
+            embedded=embedded,
+            log_format=log_format,
+            debug=debug,
+            weights=weights,
+            settings_path=str(source.path() or ""),
+            flags={key: value for key, value in source.flags.items() if value is not None},
+        )
+        return supervisor.run(plan, source, show, report, handler)
     from dragoman.compose.limits import usage_limits
     from dragoman.console.install import console_installer
     from dragoman.server.keys.ring import KeyRing

@@ -7,7 +7,6 @@ from typing import Final, cast
 import msgspec
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import FileResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
@@ -31,6 +30,7 @@ from dragoman.core.errors import (
     DragomanError,
     ForbiddenError,
     NotFoundError,
+    RequestError,
     RequestTooLargeError,
 )
 from dragoman.server import paths
@@ -70,21 +70,18 @@ def console_app(services: ConsoleServices, sessions: Sessions) -> Asgi:
     ]
     for area in _AREAS:
         api += area(services)
-    return cast(
-        Asgi,
-        Starlette(
-            routes=[
-                Route(LOGIN, partial(_sign_in, services, sessions), methods=["POST"]),
-                Route(f"{paths.CONSOLE}/logout", _sign_out, methods=["POST"]),
-                Mount(API, routes=[*api, Route("/{path:path}", _unknown)]),
-                *_assets(),
-                Route(paths.CONSOLE, _page),
-                Route(f"{paths.CONSOLE}/{{path:path}}", _page),
-            ],
-            middleware=[Middleware(ConsoleGuard, app=services.app, sessions=sessions)],
-            exception_handlers={DragomanError: _on_error, HTTPException: _on_http_error, Exception: _on_bug},
-        ),
+    pages = Starlette(
+        routes=[
+            Route(LOGIN, partial(_sign_in, services, sessions), methods=["POST"]),
+            Route(f"{paths.CONSOLE}/logout", _sign_out, methods=["POST"]),
+            Mount(API, routes=[*api, Route("/{path:path}", _unknown)]),
+            *_assets(),
+            Route(paths.CONSOLE, _page),
+            Route(f"{paths.CONSOLE}/{{path:path}}", _page),
+        ],
+        exception_handlers={DragomanError: _on_error, HTTPException: _on_http_error, Exception: _on_bug},
     )
+    return cast(Asgi, ConsoleGuard(pages, services.app, sessions))  # outside, so that errors have its headers too
 
 
 def _assets() -> list[BaseRoute]:
@@ -140,9 +137,11 @@ class _SignIn(msgspec.Struct, forbid_unknown_fields=True):
 
 async def _sign_in(services: ConsoleServices, sessions: Sessions, request: Request) -> Response:
     """Begins the session of an API key."""
-    secret = (await read_json(request, _SignIn, _SMALL_BYTES)).key
+    secret, keys = (await read_json(request, _SignIn, _SMALL_BYTES)).key, services.app.snapshot.keys
+    if not keys.is_on:
+        raise RequestError("expected a sign-in to a gateway with API keys; this one has none, and needs none")
     try:
-        key = services.app.snapshot.keys.authenticate({"x-api-key": secret})
+        key = keys.authenticate({"x-api-key": secret})
     except (AuthError, UnicodeEncodeError):
         raise AuthError("expected an API key of this gateway, got one that it does not know") from None
     if not key.is_admin:

@@ -45,8 +45,10 @@ class ConsoleCaptures:
         """Begins or ends to capture exchanges in this process."""
         if is_on != self._is_on:
             self._is_on = is_on
-            self._memory.clear()
+            self._memory = MemoryCaptures()  # exchanges that still end are added to the previous ones
             self._app.capture_for_console(self._new_store if is_on else None)
+            if not is_on and self._folder is not None:
+                self._folder.delete_captures()
 
     def _new_store(self, snapshot: Snapshot) -> CaptureStore:
         """Returns the captures of a configuration."""

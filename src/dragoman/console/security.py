@@ -5,9 +5,11 @@ session or API key                for everything but the sign-in page, if the ga
 X-Dragoman-Console, JSON          for requests that change something: another site's form can send neither
 """
 
+import re
 from collections.abc import Mapping
-from http.cookies import CookieError, SimpleCookie
 from typing import Any, Final
+from urllib.parse import quote as quote_path
+from urllib.parse import urlencode
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
@@ -25,6 +27,10 @@ CHANGE_HEADER: Final = "x-dragoman-console"
 API: Final = f"{paths.CONSOLE}/api"
 LOGIN: Final = f"{paths.CONSOLE}/login"
 ASSETS: Final = f"{paths.CONSOLE}/assets"
+_MAX_NEXT_CHARS: Final = 2000
+"""Length of the address up to which a sign-in returns to its page."""
+_SESSION: Final = re.compile(rf"(?:^|;[ \t]*){COOKIE}=([0-9a-f.]{{1,120}})(?:;|$)")
+"""The session in a cookie header. `http.cookies` takes quadratic time for a header of backslashes (Python 3.11.7)."""
 _READS: Final = ("GET", "HEAD")
 _POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
@@ -72,9 +78,8 @@ class ConsoleGuard:
                 raise AuthError("expected a session of an API key with admin = true; sign in at /console/login")
         except DragomanError as error:
             is_page = scope["method"] in _READS and not path.startswith(f"{API}/")
-            await refuse(error, LOGIN if isinstance(error, AuthError) and is_page else "")(
-                scope, receive, send_protected
-            )
+            location = login_address(path, scope["query_string"]) if isinstance(error, AuthError) and is_page else ""
+            await refuse(error, location)(scope, receive, send_protected)
             return
         more = {BODY_TIMEOUT: self._app.snapshot.config.body_timeout_s} | ({} if key is None else {KEY: key})
         await self._inner({**scope, **more}, receive, send_protected)
@@ -119,11 +124,20 @@ def read_cookie(headers: Mapping[str, str]) -> str:
     Args:
         headers: the headers of the request.
     """
-    try:
-        morsel = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
-    except CookieError:
-        return ""
-    return morsel.value if morsel is not None else ""
+    found = _SESSION.search(headers.get("cookie", ""))
+    return found[1] if found else ""
+
+
+def login_address(path: str, query: bytes) -> str:
+    """Returns the address of the sign-in that leads to a page of the console afterwards.
+
+    Args:
+        path: the path of the page, decoded.
+        query: its query, as the request has it.
+    """
+    page = quote_path(path, errors="replace") + (f"?{query.decode('latin-1')}" if query else "")
+    is_kept = page != paths.CONSOLE and f"{path}/".startswith(f"{paths.CONSOLE}/")
+    return f"{LOGIN}?{urlencode({'next': page})}" if is_kept and len(page) <= _MAX_NEXT_CHARS else LOGIN
 
 
 def refuse(error: DragomanError, location: str = "") -> Any:

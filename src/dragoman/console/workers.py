@@ -65,7 +65,11 @@ class ConsoleFolder:
             self._capturing.touch(mode=0o600)
         else:
             self._capturing.unlink(missing_ok=True)
-            shutil.rmtree(self._captures, ignore_errors=True)
+            self.delete_captures()
+
+    def delete_captures(self) -> None:
+        """Deletes the captures for the console."""
+        shutil.rmtree(self._captures, ignore_errors=True)
 
     def capture_config(self) -> CaptureConfig:
         """Returns where exchanges are captured for the console."""
@@ -103,6 +107,8 @@ class RowSender:
                 self.look()
             except OSError as error:
                 log.warning("the console of another process gets no rows: %s", error.strerror or error)
+            except Exception:
+                log.exception("bug: the console of another process gets no rows")
 
     def look(self) -> None:
         """Does what the files ask for: returns when no other process watches any more.
@@ -127,8 +133,8 @@ class RowSender:
 
     def _follow_switch(self) -> None:
         if self._folder.is_capturing != self._is_capturing:
+            self._set_capturing(not self._is_capturing)
             self._is_capturing = not self._is_capturing
-            self._set_capturing(self._is_capturing)
 
 
 def _send(sender: socket.socket, data: bytes, paths: frozenset[Path]) -> None:

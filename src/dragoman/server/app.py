@@ -17,6 +17,7 @@ A plain ASGI callable: it can be mounted in any ASGI application, whose lifespan
 """
 
 import os
+import threading
 from collections.abc import Awaitable, Callable, Iterable, Mapping, MutableMapping, Sequence
 from functools import partial
 from pathlib import Path
@@ -124,6 +125,7 @@ class App:
         self.feed: LiveFeed | None = None
         """The exchanges for pages that watch them; None: there are no such pages."""
         self._new_captures: NewCaptures | None = None
+        self._capture_switch = threading.Lock()
         self._gets = {"/": self._root, "/health": self._health, "/ready": self._ready}
         self._limits = limits
         self._metrics = Metrics(gateway, shared_dir, records) if config.metrics else None
@@ -133,8 +135,9 @@ class App:
 
     def replace(self, snapshot: Snapshot) -> None:
         """Puts another configuration in force: requests that begin from now on use it."""
-        snapshot.capture_for_console(self._new_captures)
-        self.snapshot = snapshot
+        with self._capture_switch:
+            snapshot.capture_for_console(self._new_captures)
+            self.snapshot = snapshot
         if self._metrics:
             self._metrics.follow(snapshot.gateway)
 
@@ -145,8 +148,7 @@ class App:
             console: serves its paths.
             feed: receives the exchanges.
         """
-        self.console = console
-        self.feed = self._finished.feed = feed
+        self.console, self.feed, self._finished.feed = console, feed, feed
 
     def capture_for_console(self, make: NewCaptures | None) -> None:
         """Captures exchanges that begin from now on for the console, if they are not captured to disk anyway.
@@ -154,8 +156,9 @@ class App:
         Args:
             make: returns the captures of a configuration; None: exchanges are not captured.
         """
-        self._new_captures = make
-        self.snapshot.capture_for_console(make)
+        with self._capture_switch:
+            self._new_captures = make
+            self.snapshot.capture_for_console(make)
 
     def count_reload(self, report: ReloadReport) -> None:
         """Counts a reload of the configuration."""
@@ -251,10 +254,9 @@ class App:
         Raises:
             RequestError: the header that asks for a capture has an unknown value.
         """
-        if not snapshot.captures:
+        if not (captures := snapshot.captures):  # another thread may switch them off
             return None
-        decoded = {name: value for name, value in headers.items() if name != "content-encoding"}
-        capture = snapshot.captures.begin(method, path, decoded)
+        capture = captures.begin(method, path, {k: v for k, v in headers.items() if k != "content-encoding"})
         if self.feed is not None:
             self.feed.begin(record, capture)
         return capture

@@ -119,3 +119,27 @@ async def test_case_code_and_bundle_are_made(chromium: Browser, console: Scripte
         assert (await (await bundle.value).path()).read_bytes().startswith(b"PK")
         await page.page.get_by_role("button", name="Copy as code").click()
         await expect(page.page.locator("dialog pre.code")).to_contain_text("curl")
+
+
+async def test_part_of_a_lane_is_unfolded(chromium: Browser, console: ScriptedGateway) -> None:
+    await console.capture(True)
+    id = (await console.ask("plain", headers={"user-agent": "x" * 300})).id
+    async with tab(chromium, console.url) as page:
+        await page.open(f"/exchanges/{id}")
+        block = page.page.locator("[data-lane=client] .block", has=page.page.locator(".fold")).first
+        await expect(block.locator("pre")).to_have_count(0)
+        await block.locator(".fold").click()
+        await expect(block.locator(".fold")).to_have_attribute("aria-expanded", "true")
+        await expect(block.locator("pre")).to_be_visible()
+
+
+async def test_exchange_without_capture_is_followed_to_its_end(chromium: Browser, console: ScriptedGateway) -> None:
+    await console.capture(False)
+    console.script.slow.clear()
+    async with tab(chromium, console.url) as page, console.begun("slow") as running:
+        await page.open(f"/exchanges/{running.id}")
+        summary = page.page.locator(".summary")
+        await expect(summary).to_contain_text("running")
+        console.script.slow.set()
+        await expect(summary).to_contain_text("stop")
+        await expect(summary).not_to_contain_text("running")

@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 import json
+import time
 from collections.abc import AsyncIterator
 from pathlib import Path
 from urllib.parse import quote
@@ -11,6 +12,7 @@ import pytest
 
 from dragoman.config.keys import KeyConfig
 from dragoman.config.keys_file import read_keys
+from dragoman.console.security import read_cookie
 from dragoman.console.sessions import COOKIE, LIFETIME_S, Sessions
 from dragoman.server.keys.ring import KeyRing, KeysFile
 from support.console import API, CHANGE, ServedConsole, served_console
@@ -304,3 +306,25 @@ async def test_ids_cannot_write_headers_or_name_files(id: str) -> None:
             assert "content-disposition" not in answer.headers
         answer = await console.change("POST", f"/exchanges/{id}/case", {})
         assert answer.status_code in (400, 404, 405)
+
+
+def test_cookie_of_backslashes_costs_linear_time() -> None:
+    began_s = time.process_time()
+    for text in ("\\" * 60_000, ";" * 60_000, "; " * 30_000, f"{COOKIE}=" * 3_000, f";{COOKIE}={'a' * 60_000}"):
+        assert read_cookie({"cookie": f'{COOKIE}="{text}"'}) == ""
+    assert time.process_time() - began_s < 1  # quadratic time would be more than 20 s
+    assert read_cookie({"cookie": f"a=b; {COOKIE}=12.ab; c=d"}) == "12.ab"
+
+
+async def test_sign_in_to_a_gateway_without_keys_is_refused_with_the_reason() -> None:
+    async with served_console(plain) as console:
+        answer = await console.client.post("/console/login", json={"key": "\u20ac"}, headers=CHANGE)
+        assert (answer.status_code, "has none" in answer.text) == (400, True)
+
+
+async def test_answer_about_a_bug_has_the_headers_of_all_others(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with served_console(plain) as console:
+        monkeypatch.setattr(console.app.snapshot.gateway, "models", None)
+        answer = await console.get("/state")
+        assert (answer.status_code, answer.json()["error"]["code"]) == (500, "bug")
+        assert "default-src 'none'" in answer.headers["content-security-policy"]

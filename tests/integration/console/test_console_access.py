@@ -1,6 +1,9 @@
 """Who may use the console: pages of other hosts may not, and with API keys only sessions of administrators."""
 
+from urllib.parse import parse_qs, urlsplit
+
 from dragoman.config.keys import KeyConfig
+from dragoman.console.security import login_address
 from dragoman.server.keys.ring import KeyRing
 from support.console import API, CHANGE, ServedConsole, served_console
 from support.scripted_backend import plain
@@ -68,3 +71,26 @@ async def test_every_response_forbids_frames_foreign_scripts_and_caches() -> Non
             assert "default-src 'none'" in headers["content-security-policy"], path
             assert "frame-ancestors 'none'" in headers["content-security-policy"]
             assert (headers["cache-control"], headers["x-content-type-options"]) == ("no-store", "nosniff")
+
+
+async def test_a_sign_in_returns_to_the_page_that_was_asked_for() -> None:
+    pages = {
+        "/console": None,
+        "/console/": "/console/",
+        "/console?search=a%20b": "/console?search=a%20b",
+        "/console/exchanges/req_1?with=req_2&x=%0d%0aset-cookie:%20a=b": (
+            "/console/exchanges/req_1?with=req_2&x=%0d%0aset-cookie:%20a=b"
+        ),
+        "/console/a%0d%0aset-cookie:%20a=b": "/console/a%0D%0Aset-cookie%3A%20a%3Db",
+        "/console//evil.test/": "/console//evil.test/",
+        f"/console/{'a' * 3000}": None,
+    }
+    async with served_console(plain, keys=ring()) as console:
+        for page, expected in pages.items():
+            answer = await console.client.get(page)
+            location = urlsplit(answer.headers["location"])
+            assert (answer.status_code, location.netloc, location.path) == (303, "", "/console/login"), page
+            assert parse_qs(location.query) == ({} if expected is None else {"next": [expected]}), page
+            assert "set-cookie" not in answer.headers, page
+    for path in ("//evil.test/", "/consoles", "/v1/models", "https://evil.test/console/"):
+        assert login_address(path, b"") == "/console/login", path

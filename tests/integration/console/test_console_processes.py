@@ -61,6 +61,8 @@ def test_page_shows_and_captures_the_exchanges_of_all_processes(upstream: str, t
         until(all_are_captured)
         until(lambda: all(seen.get(id, {}).get("state") == "done" for id in asked))
         assert len({get(gateway, "/health")["process"] for _ in range(32)}) == 2
+        rows = get(gateway, f"{API}/settings")["settings"]
+        assert {row["key"]: row["origin"] for row in rows}["upstreams.upstream.url"] == "command line"
         assert client.put(f"{API}/capture", json={"on": False}, headers=CHANGE).json()["mode"] == "off"
         until(lambda: all(get(gateway, f"{API}/state")["capture"]["mode"] == "off" for _ in range(16)))
 

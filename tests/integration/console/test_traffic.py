@@ -1,5 +1,6 @@
 """The list of exchanges: those that run appear in the stream, end, and are found again in the list."""
 
+import asyncio
 import contextlib
 import sqlite3
 from pathlib import Path
@@ -7,10 +8,11 @@ from typing import Any
 
 from dragoman.config.server import CaptureConfig
 from dragoman.core.errors import UpstreamError
+from dragoman.core.messages import Request
 from dragoman.records.config import RecordsConfig
 from support.console import ServedConsole, served_console
 from support.gateway import CHAT
-from support.scripted_backend import body, plain
+from support.scripted_backend import Scripted, body, plain
 
 
 async def ended_row(console: ServedConsole, path: str = CHAT) -> dict[str, Any]:
@@ -66,3 +68,25 @@ async def test_list_is_empty_while_the_tables_of_the_records_are_created(tmp_pat
         database.execute("PRAGMA journal_mode = WAL")
     async with served_console(plain, records=RecordsConfig(url=f"sqlite:///{path}")) as console:
         assert (await console.get("/traffic")).json() == {"rows": [], "has_more": False}
+
+
+async def test_exchange_that_ends_after_the_switch_is_not_captured() -> None:
+    held, started = asyncio.Event(), asyncio.Event()
+
+    async def waits(backend: Scripted, request: Request) -> Any:
+        started.set()
+        await held.wait()
+        async for event in plain(backend, request):
+            yield event
+
+    async with served_console(waits) as console:
+        await console.capture()
+        asking = asyncio.ensure_future(console.client.post(CHAT, json=body()))
+        await started.wait()
+        (id,) = console.app.feed.running if console.app.feed else ()
+        await console.capture(is_on=False)
+        held.set()
+        await asking
+        await console.capture()
+        assert (await console.get(f"/exchanges/{id}")).status_code in (200, 404)
+        assert "secret words" not in (await console.get(f"/exchanges/{id}")).text

@@ -80,3 +80,13 @@ def test_other_causes_are_named(of: TrafficRow, cause: str) -> None:
 
 def test_nothing_is_said_about_a_whole_call() -> None:
     assert explain_row(row("valid"), None, OWN) is None
+
+
+def test_server_that_has_leaked_before_is_named_with_the_setting_that_stays() -> None:
+    server = ServerFacts("vllm", None, "auto", has_leaked=True)
+    found = explain_row(row("repaired"), server, GatewayFacts(reasks=True, path="c.toml", is_new_file=True))
+    assert found is None  # a call without repairs needs no explanation
+    broken = explain_row(row("incomplete"), server, GatewayFacts(reasks=True, path="c.toml", is_new_file=True))
+    assert broken is not None
+    assert broken.remedies[-1].toml == '[upstreams.vllm]\ntool_mode = "parse"'
+    assert broken.remedies[-1].is_new_file

@@ -28,6 +28,7 @@ export function CodeDialog({ id, onClose }: Props) {
   useEffect(() => {
     const controller = new AbortController();
     isCopied.value = false;
+    code.value = "";
     getText(`${apiUrl("exchanges", id, "code")}?language=${chosen}`, controller.signal).then(
       (text) => {
         code.value = text;
@@ -68,7 +69,7 @@ export function CodeDialog({ id, onClose }: Props) {
               ))}
             </select>
           </label>
-          <button type="button" class="primary" onClick={copy}>
+          <button type="button" class="primary" disabled={!code.value} onClick={copy}>
             {isCopied.value ? "Copied" : "Copy"}
           </button>
         </div>

@@ -1,6 +1,6 @@
 import { useSignal } from "@preact/signals";
-import { useEffect } from "preact/hooks";
-import { apiUrl, getJson } from "../../api.ts";
+import { useEffect, useRef } from "preact/hooks";
+import { apiUrl, getText } from "../../api.ts";
 import { Dialog } from "../../components/dialog.tsx";
 import { errorText } from "../../errors.ts";
 import { gateway } from "../../gateway-state.ts";
@@ -8,7 +8,7 @@ import type { UpstreamList } from "../../pages/types/upstreams.ts";
 import { navigate } from "../../router.ts";
 import type { ExchangeView } from "../../types.ts";
 import { useData } from "../../use-data.ts";
-import { readJsonObject } from "./json-text.ts";
+import { indentJson, readJsonObject } from "./json-text.ts";
 import { sendAgain } from "./send.ts";
 
 const PATHS: Record<string, string> = {
@@ -31,20 +31,23 @@ export function SendDialog({ view, title, first, onClose }: Props) {
   const model = useSignal("");
   const upstream = useSignal("");
   const text = useSignal("");
+  const isEdited = useRef(false);
   const error = useSignal("");
   const isSending = useSignal(false);
   const { value: upstreams } = useData<UpstreamList>(apiUrl("upstreams"));
   const parsed = readJsonObject(text.value);
 
   useEffect(() => {
-    getJson<unknown>(apiUrl("exchanges", view.id, "body")).then(
+    const controller = new AbortController();
+    getText(apiUrl("exchanges", view.id, "body"), controller.signal).then(
       (body) => {
-        text.value = JSON.stringify(body, null, 2);
+        if (!isEdited.current) text.value = indentJson(body);
       },
       (cause: unknown) => {
-        error.value = errorText(cause);
+        if (!controller.signal.aborted) error.value = errorText(cause);
       },
     );
+    return () => controller.abort();
   }, [view.id, text, error]);
 
   async function send(event: Event) {
@@ -54,7 +57,7 @@ export function SendDialog({ view, title, first, onClose }: Props) {
     try {
       const id = await sendAgain({
         path,
-        body: parsed.value,
+        body: text.value,
         model: model.value,
         upstream: upstream.value,
         like: view.id,
@@ -122,6 +125,7 @@ export function SendDialog({ view, title, first, onClose }: Props) {
             aria-describedby="send-error"
             value={text.value}
             onInput={(event) => {
+              isEdited.current = true;
               text.value = event.currentTarget.value;
             }}
           />

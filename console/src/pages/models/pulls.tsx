@@ -26,9 +26,20 @@ function update(pull: Pull, change: Partial<Pull>): Pull {
   return changed;
 }
 
+/** The connections on which downloads are followed; a browser has few. */
+const followed = new Set<AbortController>();
+const LEFT = "The gateway continues the download.";
+const ENDED = "The download has ended while this page was not shown. If it succeeded, its model is listed above.";
+
+/** Follows the downloads no more; the list of the running ones begins it again. */
+function leave(): void {
+  for (const controller of followed) controller.abort();
+}
+
 /** Starts a download, or follows the running one. */
 async function start(model: string): Promise<void> {
-  const { signal } = new AbortController();
+  const controller = new AbortController();
+  followed.add(controller);
   let pull: Pull = { model, progress: null, notes: [], result: "", error: "" };
   pulls.value = [...pulls.value.filter((other) => other.model !== model), pull];
   const onEvent = (name: string, data: unknown) => {
@@ -36,10 +47,12 @@ async function start(model: string): Promise<void> {
     if (name === "note") pull = update(pull, { notes: [...pull.notes, (data as { text: string }).text] });
   };
   try {
-    const result = await runEventAction<PullResult>(apiUrl("models", "pull"), { model }, onEvent, signal);
+    const result = await runEventAction<PullResult>(apiUrl("models", "pull"), { model }, onEvent, controller.signal);
     update(pull, { progress: null, result: `${result.model} is in ${result.path}.` });
   } catch (cause) {
-    update(pull, { progress: null, error: errorText(cause) });
+    update(pull, { progress: null, ...(controller.signal.aborted ? { result: LEFT } : { error: errorText(cause) }) });
+  } finally {
+    followed.delete(controller);
   }
 }
 
@@ -66,10 +79,22 @@ export function Pulls({ running, catalogue, onPulled }: Props) {
   const pull = (model: string) => {
     if (model && !isRunning(model)) void start(model).then(onPulled);
   };
-  // Those that another page has started.
+  // Those that another page has started, or that this one has left.
   useEffect(() => {
+    if (document.hidden) return;
     for (const { model } of running) pull(model);
+    for (const left of pulls.value) if (left.result === LEFT) update(left, { result: ENDED });
   }, [running]);
+  useEffect(() => {
+    const onChange = () => {
+      if (document.hidden) leave();
+    };
+    document.addEventListener("visibilitychange", onChange);
+    return () => {
+      document.removeEventListener("visibilitychange", onChange);
+      leave();
+    };
+  }, []);
   return (
     <>
       <form

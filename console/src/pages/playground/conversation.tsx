@@ -1,5 +1,6 @@
 import { useEffect, useRef } from "preact/hooks";
 import { Badge } from "../../components/badge.tsx";
+import { indentJson } from "../../exchange/actions/json-text.ts";
 import { formatExact } from "../numbers.ts";
 import { TextFrame } from "../text-frame.tsx";
 import type { Answer, ToolCall, Turn } from "./apis/api.ts";
@@ -117,10 +118,11 @@ function CallView({ call, canRun }: { call: ToolCall; canRun: boolean }) {
           </button>
         )}
       </div>
-      <TextFrame label={`Arguments of ${call.name}`} text={indented(call.arguments)} />
+      <TextFrame label={`Arguments of ${call.name}`} text={indentJson(call.arguments)} />
       {result && (
         <>
           <Badge tone={result.isError ? "bad" : "good"}>{result.isError ? "error" : "result"}</Badge>
+          {result.isCut && <Badge tone="warning">cut: the tool returned more</Badge>}
           <TextFrame label={`Result of ${call.name}`} text={result.text} />
           {result.images.map((url) => (
             <img key={url} src={url} alt={`In the result of ${call.name}`} />
@@ -129,13 +131,4 @@ function CallView({ call, canRun }: { call: ToolCall; canRun: boolean }) {
       )}
     </div>
   );
-}
-
-/** The arguments on several lines, once they are complete. */
-function indented(json: string): string {
-  try {
-    return JSON.stringify(JSON.parse(json), null, 2);
-  } catch {
-    return json;
-  }
 }

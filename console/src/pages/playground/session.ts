@@ -148,9 +148,9 @@ async function runTool(call: ToolCall, signal: AbortSignal): Promise<ToolResult 
     const body = { name: call.name, arguments: call.arguments };
     const response = await request(apiUrl("playground", "tools", "run"), { method: "POST", body, signal });
     const view = (await response.json()) as PlaygroundRunView;
-    return { text: view.text, isError: view.is_error, images: view.images.flatMap(imageUrls) };
+    return { text: view.text, isError: view.is_error, isCut: view.is_cut, images: view.images.flatMap(imageUrls) };
   } catch (cause) {
-    return signal.aborted ? null : { text: errorText(cause), isError: true, images: [] };
+    return signal.aborted ? null : { text: errorText(cause), isError: true, isCut: false, images: [] };
   }
 }
 

@@ -42,7 +42,9 @@ export function Probes({ upstream, onProbed }: Props) {
 }
 
 function ProbeForm({ upstream, onResult }: { upstream: UpstreamView; onResult: (probe: ProbeView) => void }) {
-  const model = useSignal(upstream.models[0] ?? "");
+  const model = useSignal("");
+  // The models may be known later than the upstream.
+  const chosen = model.value || (upstream.models[0] ?? "");
   const progress = useSignal<ProbeProgress | null>(null);
   const error = useSignal("");
   const running = useRef<AbortController | null>(null);
@@ -59,7 +61,7 @@ function ProbeForm({ upstream, onResult }: { upstream: UpstreamView; onResult: (
       const onEvent = (name: string, data: unknown) => {
         if (name === "progress") progress.value = data as ProbeProgress;
       };
-      onResult(await runEventAction<ProbeView>(url, { model: model.value }, onEvent, controller.signal));
+      onResult(await runEventAction<ProbeView>(url, { model: chosen }, onEvent, controller.signal));
     } catch (cause) {
       if (!controller.signal.aborted) error.value = errorText(cause);
     }
@@ -71,7 +73,7 @@ function ProbeForm({ upstream, onResult }: { upstream: UpstreamView; onResult: (
       <label>
         Model{" "}
         <select
-          value={model.value}
+          value={chosen}
           disabled={progress.value !== null}
           onChange={(event) => (model.value = event.currentTarget.value)}
         >
@@ -110,7 +112,8 @@ function Probe({ probe, isOpen = false }: { probe: ProbeView; isOpen?: boolean }
   return (
     <details open={isOpen}>
       <summary>
-        Probe of {probe.model}: tool mode {probe.tool_mode || "not known"}, {formatTime(probe.probed_s)}
+        Probe of {probe.model}: tool mode{" "}
+        {[probe.tool_mode || "not known", probedTime(probe)].filter(Boolean).join(", ")}
       </summary>
       <p>{probe.why}</p>
       <Facts facts={probeFacts(probe)} />
@@ -142,6 +145,11 @@ function Probe({ probe, isOpen = false }: { probe: ProbeView; isOpen?: boolean }
       )}
     </details>
   );
+}
+
+/** When the probe was; "" for one of which only the results are kept. */
+function probedTime({ probed_s }: ProbeView): string {
+  return probed_s ? formatTime(probed_s) : "";
 }
 
 function probeFacts(probe: ProbeView) {

@@ -34,7 +34,7 @@ def _serve(child: Child) -> int:
         keys,
         records,
         limits,
-        console_installer(plan.config, limits=limits, shared_dir=plan.folder),
+        console_installer(plan.config, plan.source, limits, plan.folder),
     )
 
 

@@ -6,6 +6,8 @@ It needs only the row of the exchange and facts about its server, so it is there
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from msgspec.structs import replace
+
 from dragoman import config as settings
 from dragoman.backends.http.backend import HttpBackend
 from dragoman.catalog.servers import Provider, providers
@@ -30,6 +32,8 @@ class ServerFacts(NamedTuple):
     """The setting."""
     can_constrain: bool | None = None
     """Whether it can constrain a model to whole calls, by a probe or its provider; None: not known."""
+    has_leaked: bool = False
+    """Whether the gateway reads the calls of this model itself since the server has left one in the text."""
 
 
 class GatewayFacts(NamedTuple):
@@ -39,6 +43,8 @@ class GatewayFacts(NamedTuple):
     """Whether the guard may re-ask a model."""
     path: str
     """The settings file."""
+    is_new_file: bool = False
+    """Whether it does not exist yet."""
 
 
 def diagnose(services: ConsoleServices, row: TrafficRow) -> Diagnosis | None:
@@ -49,8 +55,8 @@ def diagnose(services: ConsoleServices, row: TrafficRow) -> Diagnosis | None:
         row: The exchange.
     """
     gateway = services.app.snapshot.gateway
-    path = None if services.source is None else services.source.path()
-    own = GatewayFacts(reasks=gateway.policy.reask, path=str(path or settings.default_path()))
+    path = (None if services.source is None else services.source.path()) or settings.default_path()
+    own = GatewayFacts(reasks=gateway.policy.reask, path=str(path), is_new_file=not path.exists())
     return explain_row(row, server_facts(services, row), own)
 
 
@@ -68,7 +74,14 @@ def server_facts(services: ConsoleServices, row: TrafficRow) -> ServerFacts | No
     provider, measured = backend.planner.provider, backend.modes.measured(row.upstream_model)
     is_known = provider is not None or measured is not None
     methods = [*(provider.constrain if provider else ()), *(measured.constrain if measured else ())]
-    return ServerFacts(row.upstream, provider, backend.config.tool_mode, bool(methods) if is_known else None)
+    is_measured = measured is not None and measured.tool_mode == "parse"
+    return ServerFacts(
+        name=row.upstream,
+        provider=provider,
+        tool_mode=backend.config.tool_mode,
+        can_constrain=bool(methods) if is_known else None,
+        has_leaked=row.tool_mode == "parse" and backend.config.tool_mode == "auto" and not is_measured,
+    )
 
 
 def explain_row(row: TrafficRow, server: ServerFacts | None, own: GatewayFacts) -> Diagnosis | None:
@@ -79,6 +92,17 @@ def explain_row(row: TrafficRow, server: ServerFacts | None, own: GatewayFacts) 
         server: Its server; None: another backend answered.
         own: The gateway.
     """
+    found = _explain(row, server, own)
+    if found is None or server is None or not server.has_leaked:
+        return found
+    text = (
+        "The server has left an earlier call of this model in its text, so the gateway reads its calls until it "
+        "restarts. Keep that."
+    )
+    return replace(found, remedies=(*found.remedies, _setting(text, f'{_table(server)}\ntool_mode = "parse"', own)))
+
+
+def _explain(row: TrafficRow, server: ServerFacts | None, own: GatewayFacts) -> Diagnosis | None:
     codes = {label.partition(":")[0] for label in row.warnings}
     outcomes = {call.outcome for call in row.calls}
     model = row.model or "The model"
@@ -124,7 +148,7 @@ def _broken_remedies(codes: set[str], server: ServerFacts | None, own: GatewayFa
     if server is not None:
         yield from _constrain(server, own)
     if not own.reasks and not codes & {"reasked", "reask_failed"}:
-        yield Remedy("Let the gateway show the model its error, and re-ask it once.", "[guard]\nreask = true", own.path)
+        yield _setting("Let the gateway show the model its error, and re-ask it once.", "[guard]\nreask = true", own)
     yield Remedy(_other_model(server))
 
 
@@ -148,10 +172,10 @@ def _constrain(server: ServerFacts, own: GatewayFacts) -> Iterator[Remedy]:
         names = ", ".join(toml(each.name) for each in known)
         text = "If the server is one of these, name it: it then enforces whole calls (constrained decoding)."
         table = f'provider = {toml(known[0].name)}  # one of {names}\ntool_mode = "prompt"'
-        yield Remedy(text, f"{_table(server)}\n{table}", own.path)
+        yield _setting(text, f"{_table(server)}\n{table}", own)
     elif server.can_constrain and server.tool_mode != "prompt":
         text = "Write the tools into the prompt, so that the server enforces whole calls (constrained decoding)."
-        yield Remedy(text, f'{_table(server)}\ntool_mode = "prompt"', own.path)
+        yield _setting(text, f'{_table(server)}\ntool_mode = "prompt"', own)
 
 
 def _leaked(model: str, server: ServerFacts, own: GatewayFacts) -> Diagnosis:
@@ -167,10 +191,14 @@ def _leaked(model: str, server: ServerFacts, own: GatewayFacts) -> Diagnosis:
     return Diagnosis(
         cause,
         (
-            Remedy(text, f'{_table(server)}\ntool_mode = "parse"', own.path),
+            _setting(text, f'{_table(server)}\ntool_mode = "parse"', own),
             Remedy("Or start the server with its own parser for this model."),
         ),
     )
+
+
+def _setting(text: str, lines: str, own: GatewayFacts) -> Remedy:
+    return Remedy(text=text, toml=lines, path=own.path, is_new_file=own.is_new_file)
 
 
 def _table(server: ServerFacts) -> str:

@@ -19,7 +19,7 @@ from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection
 from dragoman.console.traffic.rows import row_of_facts, row_of_log, row_of_record, row_of_running
-from dragoman.core.errors import NotFoundError, quote
+from dragoman.core.errors import BackendUnavailableError, NotFoundError, quote
 from dragoman.server.capture.load import LoadedCapture
 
 MAX_ID_CHARS = 100
@@ -125,8 +125,12 @@ async def find_row(services: ConsoleServices, id: str, capture: LoadedCapture | 
     for record in services.feed.recent:
         if f"req_{record.id}" == id:
             return row_of_record(record, is_captured)
-    if (row := await asyncio.to_thread(_recorded_row, services, id, is_captured)) is not None:
-        return row
+    try:
+        if (row := await asyncio.to_thread(_recorded_row, services, id, is_captured)) is not None:
+            return row
+    except BackendUnavailableError:
+        if capture is None:
+            raise
     if capture is not None:
         return _captured_row(id, capture)
     raise NotFoundError(f"no exchange {quote(id[:MAX_ID_CHARS])} is known: it was not recorded, or it has been deleted")

@@ -11,6 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
+from dragoman.console.api import ApiError
 from dragoman.console.exchange.capture_work import LARGE_BYTES, CaptureWork
 from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
 from dragoman.console.exchange.lanes.build_lanes import build_lanes, read_settings
@@ -18,6 +19,7 @@ from dragoman.console.exchange.lanes.model_lane import Reads
 from dragoman.console.exchange.remedy_facts import fit_view
 from dragoman.console.exchange.views import ExchangeNote, ExchangeView
 from dragoman.console.services import ConsoleServices
+from dragoman.core.errors import DragomanError
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.recorder import CaptureRecorder
 
@@ -42,22 +44,34 @@ async def live_views(
         ended: The view of an exchange that has ended already.
     """
     sent: dict[str, Any] = {}
-    builder = _LiveBuilder(services, id)
+    with services.feed.watch():  # so that the exchange is remembered when it ends
+        async for view in _running_views(services, id):
+            if changed := _changes(sent, view):
+                yield "view", changed
+        try:
+            view = ended or await exchange_view(services, work, id)
+        except DragomanError as error:
+            yield "problem", ApiError(code="not_shown", message=str(error))
+            yield "done", {}
+            return
+    if changed := _changes(sent, view):
+        yield "view", changed
+    yield "done", {}
+
+
+async def _running_views(services: ConsoleServices, id: str) -> AsyncGenerator[ExchangeView, None]:
+    """Yields views while the exchange runs."""
+    builder, is_first = _LiveBuilder(services, id), True
     seen: tuple[int, ...] = ()
     while (running := services.feed.running.get(id)) is not None:
         progress = _progress(running.capture) if running.capture else ()
-        if progress == seen and sent:
+        if progress == seen and not is_first:
             await asyncio.sleep(_LOOK_S)
             continue
-        seen, began_s = progress, time.monotonic()
-        view = await builder.build()
-        if changed := _changes(sent, view):
-            yield "view", changed
+        seen, began_s, is_first = progress, time.monotonic(), False
+        yield await builder.build()
         took_s = time.monotonic() - began_s
         await asyncio.sleep(max(INTERVAL_S - took_s, _SHARE * took_s))
-    if changed := _changes(sent, ended or await exchange_view(services, work, id)):
-        yield "view", changed
-    yield "done", {}
 
 
 def _progress(capture: CaptureRecorder) -> tuple[int, ...]:

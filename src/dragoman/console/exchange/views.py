@@ -93,7 +93,9 @@ class Remedy(Struct, frozen=True):
     toml: str = ""
     """What to write into the settings file; empty: nothing, as settings cannot change it."""
     path: str = ""
-    """The settings file, which may not exist yet."""
+    """The settings file."""
+    is_new_file: bool = False
+    """Whether the file does not exist yet, so that it is read at the next start."""
 
 
 class Diagnosis(Struct, frozen=True):
@@ -137,6 +139,11 @@ class ReplayResult(Struct, frozen=True):
 
     stages: tuple[ReplayStage, ...]
     view: ExchangeView
+
+
+def number(count: int, noun: str) -> str:
+    """Returns a number with its noun, in the plural unless it is one."""
+    return f"{count:,} {noun}{'s' * (count != 1)}"
 
 
 def clean(text: str) -> str:

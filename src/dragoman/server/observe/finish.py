@@ -51,15 +51,15 @@ class FinishedExchanges:
             capture: what is written to disk; None: nothing.
             span: the span of the exchange; None: it is not traced.
         """
-        finished = _FinishedExchange(snapshot, record)
+        finished, captures = _FinishedExchange(snapshot, record), snapshot.captures
         steps: list[tuple[str, Callable[[], object]]] = [("closed", record.close)]
         steps += [("settled", partial(settle, record))] if record.admission is not None else []
         if record.error or record.path not in POLLED_PATHS:
             steps.append(("logged", record.log))
         if self._metrics and route:
             steps.append(("counted", partial(self._metrics.finish, route, record, snapshot.gateway)))
-        if snapshot.captures and capture:
-            steps.append(("kept", partial(finished.keep, snapshot.captures, capture)))
+        if captures and capture:
+            steps.append(("kept", partial(finished.keep, captures, capture)))
         if span is not None:
             steps.append(("traced", span.finish))
         if self._records and route:

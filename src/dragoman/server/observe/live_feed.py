@@ -35,9 +35,7 @@ class FeedWatcher:
 
     def take_ended(self) -> list[ExchangeRecord]:
         """Returns the exchanges that have ended since the last call."""
-        ended = list(self._ended)
-        self._ended.clear()
-        return ended
+        return [self._ended.popleft() for _ in range(len(self._ended))]  # another thread may add some meanwhile
 
 
 class LiveFeed:
@@ -75,7 +73,7 @@ class LiveFeed:
         if self._watchers or is_recorded:
             ended = make()
             self.recent.append(ended)
-            for watcher in self._watchers:
+            for watcher in list(self._watchers):  # another thread may add one
                 watcher.add(ended)
 
     @contextmanager

@@ -16,6 +16,8 @@ export interface Tool {
 export interface ToolResult {
   text: string;
   isError: boolean;
+  /** Whether the tool returned more than is kept. */
+  isCut: boolean;
   /** URLs of images, which are shown but not sent to the model. */
   images: string[];
 }

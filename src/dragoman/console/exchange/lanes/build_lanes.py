@@ -19,7 +19,7 @@ from dragoman.console.exchange.lanes.request_diff import request_blocks
 from dragoman.console.exchange.lanes.request_parts import ParsedRequest, parse_request
 from dragoman.console.exchange.lanes.sent_lane import sent_calls, sent_lane
 from dragoman.console.exchange.lanes.traced_events import TracedEvents, Warned
-from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, SentCall, lane, segments
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, SentCall, lane, number, segments
 from dragoman.core.errors import DragomanError
 from dragoman.server.capture.load import LoadedCapture
 from dragoman.server.capture.replay import Replay
@@ -96,7 +96,7 @@ def _client_lane(
         ), ""
     compared = request_blocks(client, previous)
     messages = sum(part.kind == "message" for part in client.all)
-    counts = f"{messages} messages, {len(client.tools)} tools, {len(body):,} bytes"
+    counts = f"{number(messages, 'message')}, {number(len(client.tools), 'tool')}, {number(len(body), 'byte')}"
     changed = _changes(compared.blocks) if previous else ""
     summary = f"{counts}; {changed}" if changed else counts
     return lane("client", "what the client sent", summary, [*compared.blocks, *blocks]), compared.cache_note

@@ -12,7 +12,7 @@ from dragoman.console.exchange.lanes.links import Links
 from dragoman.console.exchange.lanes.model_output import ModelOutputText
 from dragoman.console.exchange.lanes.notes import call_notes, distinct, error_note, span_notes, warned_note
 from dragoman.console.exchange.lanes.traced_events import RECOVERED, TextRun, TracedCall, TracedEvents
-from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Segment, lane, segments
+from dragoman.console.exchange.views import ExchangeNote, Lane, LaneBlock, Segment, lane, number, segments
 from dragoman.core.tool_name_match import normalize_name
 from dragoman.parsing.trace import Span
 from dragoman.server.capture.explanation import ExplainedText, explain_text
@@ -193,7 +193,7 @@ class _OutputBlocks:
                 code="left_out", message=f"{rest:,} characters are left out", remedy=f"{name} has all of it"
             )
             parts = (*parts, Segment(text="…", kind="plain", notes=(note,)))
-        title = f"raw output of the server, in {output.chunk_count} chunks"
+        title = f"raw output of the server, in {number(output.chunk_count, 'chunk')}"
         return LaneBlock(
             title=title, segments=parts, link=f"{RAW}{output.number}.{output.model_request}", number=output.number
         )
