@@ -17,12 +17,14 @@ from textual.widgets import Static
 from textual.worker import WorkerFailed
 
 from dragoman.cli.models.loaded import GatewayAddress
+from dragoman.cli.watch import details
 from dragoman.cli.watch.feed import FeedUpdate, TrafficFeed
 from dragoman.cli.watch.plain import print_exchanges
 from dragoman.cli.watch.screen import WatchApp
 from dragoman.cli.watch.table import TrafficTable
 from dragoman.config.keys import KeyConfig
 from dragoman.console.api import CaptureState, ConsoleState, RowCall, TrafficRow
+from dragoman.console.exchange.views import ExchangeView
 from dragoman.core.errors import ConfigError, UpstreamError
 from dragoman.core.events import AnyEvent, Finish, Start, TextDelta, ToolCallDelta, ToolCallEnd, ToolCallStart
 from dragoman.gateway.gateway import Gateway
@@ -161,6 +163,35 @@ async def test_details_follow_a_running_exchange() -> None:
         assert str(title.content) == "req_1 · running"
         await pilot.press("escape")
         assert len(lines(pilot)) == 1
+
+
+async def test_a_slow_read_of_details_is_not_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    feed, go, reads = ScriptedFeed(), asyncio.Event(), list[str]()
+
+    async def fetch(gateway: Any, path: str, *_: Any) -> Any:
+        reads.append(path)
+        await go.wait()
+        return ExchangeView(id="req_1", row=row(1), is_captured=False, is_running=False)
+
+    @asynccontextmanager
+    async def opened(*_: Any) -> AsyncIterator[None]:
+        yield
+
+    monkeypatch.setattr(details, "fetch", fetch)
+    monkeypatch.setattr(details, "open_gateway", opened)
+    async with watching(feed) as pilot:
+        feed.queue.put_nowait(FeedUpdate([row(1, model="m")]))
+        await until(pilot, lambda: len(lines(pilot)) == 1)
+        await pilot.press("enter")
+        screen = pilot.app.screen
+        assert isinstance(screen, details.DetailsScreen)
+        await until(pilot, lambda: bool(reads))
+        screen.read_again()
+        go.set()
+        await until(pilot, lambda: "is not captured" in str(screen.query_one("#facts", Static).content))
+        screen.read_again()
+        await pilot.pause()
+    assert reads == ["/exchanges/req_1"]
 
 
 async def test_a_bug_ends_the_screen_without_printing_the_key(capfd: pytest.CaptureFixture[str]) -> None:

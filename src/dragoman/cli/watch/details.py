@@ -89,12 +89,15 @@ class DetailsScreen(Screen[None]):
         """Begins to read the exchange."""
         self.query_one(VerticalScroll).focus()
         self._draw()
-        self.run_worker(self._read(), exclusive=True)
-        self.set_interval(_TICK_S, self._read_again)
+        self._reading = self.run_worker(self._read())
+        self._ticks = self.set_interval(_TICK_S, self.read_again)
 
-    def _read_again(self) -> None:
-        if not self._is_over:
-            self.run_worker(self._read(), exclusive=True)
+    def read_again(self) -> None:
+        """Reads the exchange again, unless it is being read or has ended."""
+        if self._is_over:
+            self._ticks.stop()
+        elif self._reading.is_finished:
+            self._reading = self.run_worker(self._read())
 
     async def _read(self) -> None:
         """Reads the exchange, the last time after its end."""
