@@ -14,6 +14,8 @@ from dragoman.identify.client import SESSION_LIMIT_CHARS
 
 MAX_SEARCHED: Final = 100
 """Number of earlier captures that are searched."""
+_LARGE_BYTES: Final = 1024 * 1024
+"""Reading JSON of this size in a thread would block the event loop for over 20 ms."""
 _SESSION_HEADERS: Final = ("x-session-id", "x-session-affinity", "session-id", "session_id", "x-claude-code-session-id")
 ReadFile = Callable[[str, str], bytes | None]
 """Returns a file of the capture of a request id; None: there is none."""
@@ -47,7 +49,9 @@ def find_previous(head: bytes, body: bytes, earlier: Iterable[str], read: ReadFi
     best: tuple[int, PreviousRequest] | None = None
     for _, id in zip(range(MAX_SEARCHED), earlier, strict=False):
         candidate, data = _head(read(id, "request.json")), read(id, "body")
-        if candidate.path != own.path or not data or (other := parse_request(data)) is None:
+        if candidate.path != own.path or not data or _is_skipped(own, body, candidate, data):
+            continue
+        if (other := parse_request(data)) is None:
             continue
         their_session = _session(candidate, other)
         if session and their_session and session != their_session:
@@ -58,6 +62,16 @@ def find_previous(head: bytes, body: bytes, earlier: Iterable[str], read: ReadFi
         if count and count == len(other.messages):  # this request is that one plus an addition
             break
     return best[1] if best else None
+
+
+def _is_skipped(own: _Head, body: bytes, candidate: _Head, data: bytes) -> bool:
+    """Whether a request is too large to be read for a small one, which rarely continues it."""
+    session = _header_session(own)
+    return len(body) < _LARGE_BYTES <= len(data) and not (session and session == _header_session(candidate))
+
+
+def _header_session(head: _Head) -> str:
+    return next(filter(None, map(head.headers.get, _SESSION_HEADERS)), "")
 
 
 def _head(data: bytes | None) -> _Head:
