@@ -1,5 +1,6 @@
 """Paths of one exchange: its view, also while it runs, and what can be done with it."""
 
+import asyncio
 from collections.abc import Sequence
 from functools import partial
 from typing import Final, Literal
@@ -71,9 +72,8 @@ async def _replay(services: ConsoleServices, work: CaptureWork, request: Request
     )
     result = await work.run(work_order, partial(services.captures.earlier, id))
     assert result.lanes is not None
-    view = fit_view(
-        services, view_of(id, row, result.lanes, previous_id=result.previous_id), capture.files.get("body", b"")
-    )
+    view = view_of(id, row, result.lanes, previous_id=result.previous_id)
+    view = await asyncio.to_thread(fit_view, services, view, capture.files.get("body", b""))
     return json_response(ReplayResult(stages=result.stages, view=view))
 
 
