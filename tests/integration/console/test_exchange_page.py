@@ -117,6 +117,28 @@ async def test_view_of_a_running_exchange_follows_it() -> None:
     assert seen["is_running"] is False
 
 
+async def test_view_of_a_large_running_exchange_has_no_lanes() -> None:
+    async def play(far: Server, writer: Any) -> None:
+        await far.go.wait()
+        await says("two.")(far, writer)
+
+    async with console_of(play) as (console, far):
+        asked = {"model": "m", "messages": [{"role": "user", "content": "word " * 300_000}]}
+        asking = asyncio.ensure_future(console.client.post(CHAT, json=asked))
+        stream = console.events("/traffic/stream")
+        async for _, rows in stream:
+            if rows:
+                break
+        view = await view_of(console, rows[0]["id"])
+        far.go.set()
+        await asking
+        ended = await view_of(console, rows[0]["id"])
+        await stream.aclose()
+    assert (view["is_running"], view["is_captured"], view["lanes"]) == (True, True, [])
+    assert [note["code"] for note in view["notes"]] == ["left_out"]
+    assert len(ended["lanes"]) == 4
+
+
 class _Rest:
     """Writes what follows the head of a response."""
 

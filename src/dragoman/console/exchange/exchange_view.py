@@ -9,13 +9,13 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from dragoman.console.api import TrafficRow
-from dragoman.console.exchange.capture_work import CaptureWork, WorkOrder
+from dragoman.console.exchange.capture_work import LARGE_BYTES, CaptureWork, WorkOrder
 from dragoman.console.exchange.conversation import PreviousRequest, find_previous
 from dragoman.console.exchange.diagnosis import diagnose
 from dragoman.console.exchange.lanes.build_lanes import ExchangeLanes
 from dragoman.console.exchange.lanes.notes import warning_note
 from dragoman.console.exchange.remedy_facts import fit_view
-from dragoman.console.exchange.views import ExchangeView
+from dragoman.console.exchange.views import ExchangeNote, ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.console.traffic.history import records_connection
 from dragoman.console.traffic.rows import row_of_facts, row_of_log, row_of_record, row_of_running
@@ -23,6 +23,9 @@ from dragoman.core.errors import BackendUnavailableError, NotFoundError, quote
 from dragoman.server.capture.load import LoadedCapture
 
 MAX_ID_CHARS = 100
+TOO_LARGE: Final = ExchangeNote(
+    code="left_out", message="the exchange is large, so its lanes are built once, when it has ended"
+)
 _PRODUCT: Final = re.compile(r"[\w.-]{1,32}(?=/|$)", re.ASCII)
 
 
@@ -39,6 +42,10 @@ async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -
         ConfigError: Its capture is damaged.
     """
     is_running = services.captures.is_running(id)
+    running = services.feed.running.get(id)
+    if running is not None and running.capture is not None and running.capture.size_bytes > LARGE_BYTES:
+        row = row_of_running(running.record, is_captured=True)
+        return ExchangeView(id=id, row=row, is_captured=True, is_running=True, notes=(TOO_LARGE,))
     capture = await services.captures.load(id)
     row = with_product(await find_row(services, id, capture), capture)
     diagnosis = await asyncio.to_thread(diagnose, services, row)
