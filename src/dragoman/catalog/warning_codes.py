@@ -15,7 +15,7 @@ upstream server may be able to enforce whole calls, and does not yet.
 """
 _REFERENCE: Final = re.compile(r" \(\[[^\]]+\]\([^)]+\)\)")
 """A link in parentheses, which the sentence does not need."""
-_LINK: Final = re.compile(r"\[([^\]]+)\]\([^)]+\)")
+_LINK: Final = re.compile(r"\[([^\[\]]+)\]\([^()]+\)")
 
 
 class WarningRemedy(Struct, frozen=True, forbid_unknown_fields=True):

@@ -2,9 +2,9 @@
 
 In the private folder of the gateway:
 
-    console/watch-PID.sock   exists while a page watches in that process; the other processes send their rows to it
-    console/capturing        exists while exchanges are captured for the console
-    console/captures/        … there, as one process could not read what another has in memory
+    console/w-PID      a socket: exists while a page watches in that process; the other processes send their rows to it
+    console/capturing  exists while exchanges are captured for the console
+    console/captures/  … there, as one process could not read what another has in memory
 
 A thread of each process looks for these files, and does nothing else while there are none.
 """
@@ -76,12 +76,12 @@ class ConsoleFolder:
         return CaptureConfig(dir=str(self._captures), max_exchanges=MAX_EXCHANGES, max_bytes=MAX_TOTAL_BYTES)
 
     def own_socket(self) -> Path:
-        """Returns the path at which this process receives the rows of the others."""
-        return self._folder / f"watch-{os.getpid()}.sock"
+        """Returns the path at which this process receives the rows of the others; paths of sockets are short."""
+        return self._folder / f"w-{os.getpid()}"
 
     def other_sockets(self) -> frozenset[Path]:
         """Returns the paths at which other processes receive rows."""
-        return frozenset(self._folder.glob("watch-*.sock")) - {self.own_socket()}
+        return frozenset(self._folder.glob("w-*")) - {self.own_socket()}
 
 
 class RowSender:

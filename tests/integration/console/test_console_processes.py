@@ -1,16 +1,19 @@
 """The console of gateway processes: one shows the exchanges of all, and an open page does not delay their end."""
 
 import json
+import os
 import signal
 import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import httpx2
 import pytest
 
+from dragoman.console.workers import ConsoleFolder
 from support.console import API, CHANGE
 from support.gateway import CHAT, DEADLINE_S, Gateway, running, until
 from support.http_client import blocking_http_client
@@ -39,6 +42,14 @@ def get(gateway: Gateway, path: str) -> Any:
     """The answer over a connection of its own."""
     with gateway.client() as client:
         return client.get(path).json()
+
+
+def test_path_of_the_socket_fits_in_the_longest_private_folder() -> None:
+    longest = Path("/") / ("t" * 59) / "dragoman-12345678"
+    path = longest / "console" / "w-4194304"
+    assert len(os.fsencode(path)) <= 103
+    with TemporaryDirectory() as folder:
+        assert ConsoleFolder(Path(folder)).own_socket().name == f"w-{os.getpid()}"
 
 
 def test_page_shows_and_captures_the_exchanges_of_all_processes(upstream: str, tmp_path: Path) -> None:

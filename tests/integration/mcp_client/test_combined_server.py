@@ -40,7 +40,7 @@ def parameters(
 
 
 async def test_needs_only_the_tools_extra(tmp_path: Path) -> None:
-    program = command(*extras.PACKAGES["tools"], "uvicorn")  # the SDK installs uvicorn
+    program = command(*extras.PACKAGES["tools"], "starlette", "uvicorn")  # the SDK installs both
     async with Client(parameters(tmp_path, ("books", COMMAND), python=("-c", program))) as client:
         added = await client.call_tool("books__add", {"a": 2, "b": 3})
     assert added.structured_content == {"result": 5}

@@ -127,7 +127,7 @@ def kill(process: asyncio.subprocess.Process) -> None:
 
 def private_dir_parent() -> str | None:
     """Returns the parent of the private folder: the path of a socket in it is limited to 103 bytes."""
-    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 80 and os.path.isdir("/tmp") else None
+    return "/tmp" if len(os.fsencode(tempfile.gettempdir())) > 60 and os.path.isdir("/tmp") else None
 
 
 def describe_exit(returncode: int | None, stderr: Iterable[str], memory_limit_mb: int) -> str:
