@@ -245,6 +245,7 @@ async def serving(
     config: ServerConfig,
     capture: CaptureConfig = NO_CAPTURE,
     records: RecordWriter | None = None,
+    set_up: Callable[[App], None] = lambda app: None,
 ) -> AsyncIterator[str]:
     """Serves as long as the block runs; yields the URL. Responses that still run at its end are broken off.
 
@@ -253,11 +254,14 @@ async def serving(
         config: address, keys and limits.
         capture: which exchanges are written to disk.
         records: writes a record of each exchange, and is closed at the end; None: there are none.
+        set_up: receives the application, before it serves.
 
     Raises: ConfigError: the address cannot be listened on. DragomanError: a backend did not start.
     """
     with closed(records), contextlib.closing(bind(config)) as listener, traces() as tracing:
-        server = new_server(App(gateway, config, capture=capture, tracing=tracing, records=records), config)
+        app = App(gateway, config, capture=capture, tracing=tracing, records=records)
+        set_up(app)
+        server = new_server(app, config)
         try:
             await gateway.start()
             warm_up(gateway)

@@ -6,6 +6,7 @@ import errno
 import json
 import os
 import pty
+import re
 import select
 import shlex
 import signal
@@ -331,6 +332,26 @@ async def test_unreported_context_window_is_reported(tmp_path: Path) -> None:
     assert "--context-window TOKENS" in done.stderr
     assert "asks before it edits" in done.stderr
     assert "context window" not in named.stderr
+
+
+@pytest.mark.parametrize("options", [("--console",), ()])
+def test_console_is_served_on_request_only(far: str, tmp_path: Path, options: tuple[str, ...]) -> None:
+    code = """
+url = os.environ["OPENAI_BASE_URL"].removesuffix("/v1") + "/console/api/state"
+headers = {"authorization": f"Bearer {os.environ['OPENAI_API_KEY']}"}
+try:
+    print(json.load(urllib.request.urlopen(urllib.request.Request(url, headers=headers)))["models"])
+except urllib.error.HTTPError as error:
+    print(error.code)
+"""
+    done = run(tmp_path, *agent(far, code, *options))
+    assert done.returncode == 0, done.stderr
+    if options:
+        assert done.stdout.startswith("['m', 'n', ")
+        assert re.search(r"console: http://127\.0\.0\.1:\d+/console, sign in with the key \S{32}", done.stderr)
+    else:
+        assert done.stdout.strip() == "404"
+        assert "console" not in done.stderr
 
 
 def test_log_file_is_readable_by_owner_only(far: str, tmp_path: Path) -> None:

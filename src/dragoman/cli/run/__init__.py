@@ -70,7 +70,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "--new-gateway",
         action="store_true",
         help="start a new gateway even if one runs already; implied by --upstream, --claude-cli, --prompt-trim, "
-        "--capture, --log-file and --debug",
+        "--capture, --console, --log-file and --debug",
     )
     command.add_argument(
         "--dry-run",
@@ -90,6 +90,11 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
         "or an error)",
     )
     command.add_argument("--capture", type=Path, metavar="DIR", help=CAPTURE_DIR_HELP)
+    command.add_argument(
+        "--console",
+        action="store_true",
+        help="serve the console of the new gateway, a web page with each exchange; print its address and a key for it",
+    )
     command.add_argument(
         "--debug", nargs="?", const=1, type=_debug_level, choices=(1, 2), default=0, metavar="LEVEL",
         help="print the agent's command, variables and files, and keep the gateway's log as text; its path is printed "
@@ -168,7 +173,7 @@ def run(args: argparse.Namespace) -> int:
         args=args.args or (),
         model=args.model or "",
         named=bool(args.upstream or args.claude_cli),
-        new=bool(args.new_gateway or args.prompt_trim or args.capture or args.debug or args.log_file),
+        new=bool(args.new_gateway or args.prompt_trim or args.capture or args.console or args.debug or args.log_file),
         context_window=args.context_window,
         prompt_trim=args.prompt_trim or "",
         check=bool(args.dry_run or args.print_env),

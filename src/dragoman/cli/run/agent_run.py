@@ -26,9 +26,12 @@ from dragoman.cli.run.preface import ANY_TIME_S
 from dragoman.cli.run.select_model import RunOptions, SelectedModel, select_from_running, select_model
 from dragoman.cli.run.status import Status
 from dragoman.compose.records import record_writer
+from dragoman.config.console import ConsoleConfig
+from dragoman.console.install import console_installer
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.prompting.prompt_budget import budget_for
+from dragoman.server.paths import CONSOLE
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"
@@ -85,15 +88,20 @@ class AgentRun:
         """Runs the agent on a new gateway at a free loopback port, with a random key."""
         key = secrets.token_urlsafe(24)
         own = msgspec.structs.replace(selected.config.server, host="127.0.0.1", port=0, workers=1, api_keys=(key,))
-        config = msgspec.structs.replace(selected.config, server=own)
+        config = msgspec.structs.replace(
+            selected.config, server=own, console=ConsoleConfig(enabled=bool(self._args.console))
+        )
+        install_console = console_installer(config)
         with interruptible():  # weights may have to be downloaded first
             gateway = compose.build_gateway(
                 config, compose.serves_embedded(config, selected.origin), log.print_status, get_weights
             )
         with self._attended.signals():
             await check_claude_login(config, log.print_status)
-            async with serving(gateway, own, config.capture, record_writer(config)) as url:
+            async with serving(gateway, own, config.capture, record_writer(config), install_console) as url:
                 log.silent = True
+                if self._args.console:
+                    print_status(f"console: {url}{CONSOLE}, sign in with the key {key}")
                 self._preface(selected, gateway)
                 with self._status(gateway, folder) as progress:
                     return await self._start(self._launch(selected, url, key, folder, progress), selected, folder)
