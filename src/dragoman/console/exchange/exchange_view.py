@@ -23,7 +23,7 @@ from dragoman.core.errors import BackendUnavailableError, NotFoundError, quote
 from dragoman.server.capture.load import LoadedCapture
 
 MAX_ID_CHARS = 100
-TOO_LARGE: Final = ExchangeNote(
+_TOO_LARGE: Final = ExchangeNote(
     code="left_out", message="the exchange is large, so its lanes are built once, when it has ended"
 )
 _PRODUCT: Final = re.compile(r"[\w.-]{1,32}(?=/|$)", re.ASCII)
@@ -42,10 +42,8 @@ async def exchange_view(services: ConsoleServices, work: CaptureWork, id: str) -
         ConfigError: Its capture is damaged.
     """
     is_running = services.captures.is_running(id)
-    running = services.feed.running.get(id)
-    if running is not None and running.capture is not None and running.capture.size_bytes > LARGE_BYTES:
-        row = row_of_running(running.record, is_captured=True)
-        return ExchangeView(id=id, row=row, is_captured=True, is_running=True, notes=(TOO_LARGE,))
+    if (large := large_running_view(services, id)) is not None:
+        return large
     capture = await services.captures.load(id)
     row = with_product(await find_row(services, id, capture), capture)
     diagnosis = await asyncio.to_thread(diagnose, services, row)
@@ -73,6 +71,23 @@ def with_product(row: TrafficRow, capture: LoadedCapture | None) -> TrafficRow:
     header = str(capture.json("request.json").get("headers", {}).get("user-agent", ""))
     product = _PRODUCT.match(header)
     return replace(row, agent=product[0]) if product else row
+
+
+def large_running_view(services: ConsoleServices, id: str) -> ExchangeView | None:
+    """Returns the view without lanes of a running exchange whose lanes would take too long to build again and again.
+
+    Args:
+        services: The services of the console.
+        id: The request id.
+
+    Returns:
+        The view; None: the exchange has ended, or is not large.
+    """
+    running = services.feed.running.get(id)
+    if running is None or running.capture is None or running.capture.size_bytes <= LARGE_BYTES:
+        return None
+    row = row_of_running(running.record, is_captured=True)
+    return ExchangeView(id=id, row=row, is_captured=True, is_running=True, notes=(_TOO_LARGE,))
 
 
 def view_of(
@@ -121,7 +136,7 @@ async def find_row(services: ConsoleServices, id: str, capture: LoadedCapture | 
     Args:
         services: The services of the console.
         id: The request id.
-        capture: Its capture; None: there is none.
+        capture: Its capture; None: it was not captured.
 
     Raises:
         NotFoundError: Nothing is known of it.

@@ -12,12 +12,18 @@ from typing import Any, Final
 import msgspec
 
 from dragoman.console.api import ApiError
-from dragoman.console.exchange.capture_work import LARGE_BYTES, CaptureWork
-from dragoman.console.exchange.exchange_view import exchange_view, find_row, previous_request, view_of
+from dragoman.console.exchange.capture_work import CaptureWork
+from dragoman.console.exchange.exchange_view import (
+    exchange_view,
+    find_row,
+    large_running_view,
+    previous_request,
+    view_of,
+)
 from dragoman.console.exchange.lanes.build_lanes import build_lanes, read_settings
 from dragoman.console.exchange.lanes.model_lane import Reads
 from dragoman.console.exchange.remedy_facts import fit_view
-from dragoman.console.exchange.views import ExchangeNote, ExchangeView
+from dragoman.console.exchange.views import ExchangeView
 from dragoman.console.services import ConsoleServices
 from dragoman.core.errors import DragomanError
 from dragoman.server.capture.load import LoadedCapture
@@ -25,9 +31,6 @@ from dragoman.server.capture.recorder import CaptureRecorder
 
 INTERVAL_S: Final = 0.25
 _LOOK_S: Final = 0.05
-_TOO_LARGE: Final = ExchangeNote(
-    code="left_out", message="the exchange is large, so its lanes are built once, when it has ended"
-)
 _SHARE: Final = 4
 """A view is built again after so many times as long as it took, so that a page uses a part of a core only."""
 
@@ -96,11 +99,8 @@ class _LiveBuilder:
 
     async def build(self) -> ExchangeView:
         """Returns the view now."""
-        running = self._services.feed.running.get(self._id)
-        recorder = running.capture if running is not None else None
-        if recorder is not None and recorder.size_bytes > LARGE_BYTES:
-            row = await find_row(self._services, self._id, None)
-            return ExchangeView(id=self._id, row=row, is_captured=True, is_running=True, notes=(_TOO_LARGE,))
+        if (large := large_running_view(self._services, self._id)) is not None:
+            return large
         capture = await self._services.captures.load(self._id)
         row = await find_row(self._services, self._id, capture)
         if capture is None:
