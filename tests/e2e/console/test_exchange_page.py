@@ -9,6 +9,8 @@ from playwright.async_api import Browser, expect
 from support.browser.pages import Tab, tab
 from support.scripted_gateway import DIALECTS, ScriptedGateway
 
+LARGE_NUMBER = 12345678901234567890
+"""JavaScript would round it."""
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
 
@@ -75,7 +77,7 @@ async def test_edited_request_is_sent_again_in_each_api(chromium: Browser, conso
     await console.capture(True)
     async with tab(chromium, console.url) as page:
         for dialect in DIALECTS:
-            id = (await console.ask("plain", dialect=dialect)).id
+            id = (await console.ask("plain", dialect=dialect, x_number=LARGE_NUMBER)).id
             await page.open(f"/exchanges/{id}")
             await page.page.get_by_role("button", name="Edit and resend").click()
             body = page.page.get_by_label("Body")
@@ -89,6 +91,9 @@ async def test_edited_request_is_sent_again_in_each_api(chromium: Browser, conso
             await expect(page.page.locator("main")).to_contain_text("Weather in Rome?")
             sent = json.loads(console.upstream.asked[-1][2])
             assert (sent["model"], "Rome" in json.dumps(sent["messages"])) == ("leaky", True)
+            resent = page.page.url.partition("with=")[2]
+            body_sent = (await console.api("GET", f"/exchanges/{resent}/body")).json()
+            assert body_sent["x_number"] == LARGE_NUMBER
         assert await page.violations() == []
 
 

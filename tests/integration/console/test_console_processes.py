@@ -87,9 +87,11 @@ def follow(stream: httpx2.Response, seen: dict[str, dict[str, Any]]) -> None:
 
 @pytest.mark.parametrize("workers", [1, 2])
 def test_an_open_page_does_not_delay_the_end(workers: int, upstream: str, tmp_path: Path) -> None:
-    gateway = Gateway(tmp_path, "--upstream", upstream, settings={**SETTINGS, "server.workers": workers})
-    gateway.ready()
-    with blocking_http_client(gateway.url) as client, client.stream("GET", f"{API}/traffic/stream") as stream:
+    with (
+        running(tmp_path, "--upstream", upstream, settings={**SETTINGS, "server.workers": workers}) as gateway,
+        blocking_http_client(gateway.url) as client,
+        client.stream("GET", f"{API}/traffic/stream") as stream,
+    ):
         lines = stream.iter_lines()
         assert next(rows_of(lines)) == []
         gateway.process.send_signal(signal.SIGTERM)
