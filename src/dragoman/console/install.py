@@ -36,7 +36,7 @@ def console_installer(
     limits: "UsageLimits | None" = None,
     shared_dir: Path | None = None,
 ) -> "Callable[[App], None]":
-    """Returns what adds the console to an application; it adds nothing if there is none.
+    """Returns what adds the console to an application; it adds nothing if the settings disable it.
 
     Args:
         config: the settings.

@@ -119,7 +119,7 @@ def _needs_key(path: str) -> bool:
 
 
 def read_cookie(headers: Mapping[str, str]) -> str:
-    """Returns the value of the session cookie; "": there is none.
+    """Returns the value of the session cookie; "": the request has no session.
 
     Args:
         headers: the headers of the request.

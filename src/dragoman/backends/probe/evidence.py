@@ -45,7 +45,7 @@ def store_report(config: HttpConfig, report: ProbeReport) -> StoredReport:
 
 
 def load_report(config: HttpConfig, model: str) -> StoredReport | None:
-    """Returns the last report about this model with these settings; None: there is none."""
+    """Returns the last report about this model with these settings; None: it was not probed."""
     try:
         return msgspec.json.decode(_file(config, model).read_bytes(), type=StoredReport)
     except (OSError, msgspec.DecodeError):

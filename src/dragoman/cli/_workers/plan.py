@@ -26,7 +26,7 @@ class Plan(msgspec.Struct, frozen=True):
     sockets: tuple[int, ...] = ()
     """File descriptors of the bound sockets, for gateway processes."""
     settings_path: str = ""
-    """The settings file; empty: there is none."""
+    """The settings file; empty: the gateway has none."""
     flags: dict[str, Any] = {}
     """Settings from the command line, by their keys."""
     number: int = 0

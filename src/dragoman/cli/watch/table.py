@@ -63,7 +63,7 @@ class TrafficTable(ScrollView, can_focus=True):
 
     @property
     def cursor_row(self) -> TrafficRow | None:
-        """The exchange under the cursor; None: there is none."""
+        """The exchange under the cursor; None: the table is empty."""
         visible = self._rows.visible
         return visible[self._cursor] if self._cursor < len(visible) else None
 

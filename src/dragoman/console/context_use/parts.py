@@ -201,7 +201,7 @@ def excerpt(text: str) -> str:
 
 
 def telling_argument(arguments: JsonText) -> str:
-    """Returns the argument that tells best what a call is about, in one line; "": there is none."""
+    """Returns the argument that tells best what a call is about, in one line; "": none is a text."""
     if len(arguments) > _ARGUMENTS_LIMIT_CHARS:
         return ""
     try:

@@ -38,7 +38,7 @@ def preview_trims(
         captured: The exchange.
         vocabulary: Estimates the tokens.
         scale: By what estimates are multiplied.
-        budget: The limit of tools and system prompt; of 0 tokens if there is none.
+        budget: The limit of tools and system prompt; of 0 tokens: no limit is known.
     """
     request, tier = captured.request, str(captured.settings.get("prompt_trim", ""))
     counter = _Counter(vocabulary)

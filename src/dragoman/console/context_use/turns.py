@@ -38,7 +38,7 @@ class Captures(Protocol):
         """Returns the names of all captures, the oldest first; each ends in the id of its exchange."""
 
     def read(self, name: str) -> Files | None:
-        """Returns the files of a capture; None: there is none of this name."""
+        """Returns the files of a capture; None: no capture has this name."""
 
 
 class NoCaptures:

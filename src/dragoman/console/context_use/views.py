@@ -164,4 +164,4 @@ class ContextUse(msgspec.Struct, frozen=True, kw_only=True):
     trim_setting: str = ""
     """Key of the setting that selects the level: `upstreams.NAME.prompt_trim`; "": this backend has none."""
     budget_tokens: int | None = None
-    """Limit of tools and system prompt, from the measured prompt speed; None: there is none."""
+    """Limit of tools and system prompt, from the measured prompt speed; None: no limit."""

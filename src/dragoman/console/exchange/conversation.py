@@ -18,7 +18,7 @@ _LARGE_BYTES: Final = 1024 * 1024
 """Reading JSON of this size in a thread would block the event loop for over 20 ms."""
 _SESSION_HEADERS: Final = ("x-session-id", "x-session-affinity", "session-id", "session_id", "x-claude-code-session-id")
 ReadFile = Callable[[str, str], bytes | None]
-"""Returns a file of the capture of a request id; None: there is none."""
+"""Returns a file of the capture of a request id; None: it was not captured."""
 
 
 class PreviousRequest(NamedTuple):
@@ -82,7 +82,7 @@ def _head(data: bytes | None) -> _Head:
 
 
 def _session(head: _Head, parsed: ParsedRequest) -> str:
-    """Returns the agent's id of the conversation; empty if there is none."""
+    """Returns the agent's id of the conversation; empty: the agent sends no id."""
     settings: Mapping[str, Any] = parsed.settings[0].value if parsed.settings else {}
     metadata = settings.get("metadata")
     user = metadata.get("user_id") if isinstance(metadata, dict) else None

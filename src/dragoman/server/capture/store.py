@@ -77,7 +77,7 @@ class CaptureStore:
         return []
 
     def read(self, name: str) -> Files | None:
-        """Returns the files of a capture; None: there is none of this name.
+        """Returns the files of a capture; None: no capture has this name.
 
         Args:
             name: one of `names`.
@@ -89,7 +89,7 @@ class CaptureStore:
         return load(self._folder / name)[1]
 
     def read_file(self, name: str, file: str) -> bytes | None:
-        """Returns one file of a capture; None: there is none.
+        """Returns one file of a capture; None: the capture has no such file.
 
         Args:
             name: one of `names`.

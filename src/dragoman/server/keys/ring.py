@@ -155,7 +155,7 @@ class KeyRing:
         return self._version
 
     def find_admin(self, matches: Callable[[bytes], bool]) -> ApiKey | None:
-        """Returns the key of a session: one with the right to administer, that is valid now; None: there is none.
+        """Returns the key of a session: one with the right to administer, that is valid now; None: the session is over.
 
         Args:
             matches: returns whether the session is one of the secret with this SHA-256.

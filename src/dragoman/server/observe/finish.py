@@ -81,7 +81,7 @@ class _FinishedExchange:
     def __init__(self, snapshot: Snapshot, access: AccessRecord) -> None:
         self._snapshot, self._access = snapshot, access
         self._captured: str | None = None
-        """Name of the capture; None: there is none."""
+        """Name of the capture; None: it was not captured."""
         self._record: ExchangeRecord | None = None
 
     def keep(self, captures: CaptureStore, capture: CaptureRecorder) -> None:

@@ -18,7 +18,7 @@ def argument_segments(raw: str, arguments: str, link: str, notes: Sequence[Excha
 
     Args:
         raw: The text as the model wrote it.
-        arguments: The JSON that was read from it; "" if there is none.
+        arguments: The JSON that was read from it; "": it could not be read.
         link: The link of the call.
         notes: The notes about the call, which the first segment gets.
     """

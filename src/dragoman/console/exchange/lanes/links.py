@@ -50,7 +50,7 @@ class Links:
         return f"call:{chosen[0]}" if chosen else f"call:{number}.{call.index}"
 
     def text(self, kind: str, text: str) -> str:
-        """Returns the link of a piece of text or reasoning; pieces are asked for in their order. Empty: there is none.
+        """Returns the link of a piece of text or reasoning; asked for in their order; empty: it has none.
 
         Args:
             kind: `text` or `reasoning`.
