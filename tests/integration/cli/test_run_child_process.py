@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import threading
+import urllib.request
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from pathlib import Path
@@ -352,6 +353,19 @@ except urllib.error.HTTPError as error:
     else:
         assert done.stdout.strip() == "404"
         assert "console" not in done.stderr
+
+
+@pytest.mark.parametrize("key", ["\n", "\x03"], ids=["Enter", "Ctrl-C"])
+def test_agent_waits_until_the_console_was_opened(far: str, tmp_path: Path, key: str) -> None:
+    words = command(*agent(far, "print('agent', 'runs')", "--console"))
+    with run_in_terminal(tmp_path, *words) as (_, screen):
+        screen.shows("console: ")
+        url = screen.shows(", sign in")
+        screen.shows("press Enter")
+        with urllib.request.urlopen(f"{url}/login") as page:  # the gateway serves meanwhile
+            assert b"<html" in page.read()
+        screen.type(key)
+        screen.shows("agent runs" if key == "\n" else "status 130")
 
 
 def test_log_file_is_readable_by_owner_only(far: str, tmp_path: Path) -> None:

@@ -22,6 +22,7 @@ from dragoman.cli import _log_format
 from dragoman.cli._common import check_claude_login, gateway_key, get_weights, print_status
 from dragoman.cli.run import output, preface
 from dragoman.cli.run.child_process import ForegroundProcess, interruptible
+from dragoman.cli.run.console_page import show_console_page
 from dragoman.cli.run.preface import ANY_TIME_S
 from dragoman.cli.run.select_model import RunOptions, SelectedModel, select_from_running, select_model
 from dragoman.cli.run.status import Status
@@ -31,7 +32,6 @@ from dragoman.console.install import console_installer
 from dragoman.core.errors import ConfigError
 from dragoman.gateway.gateway import Gateway
 from dragoman.prompting.prompt_budget import budget_for
-from dragoman.server.paths import CONSOLE
 from dragoman.server.run import serving
 
 _NO_KEY: Final = "none"
@@ -101,7 +101,7 @@ class AgentRun:
             async with serving(gateway, own, config.capture, record_writer(config), install_console) as url:
                 log.silent = True
                 if self._args.console:
-                    print_status(f"console: {url}{CONSOLE}, sign in with the key {key}")
+                    await show_console_page(url, key, self._agent.title)
                 self._preface(selected, gateway)
                 with self._status(gateway, folder) as progress:
                     return await self._start(self._launch(selected, url, key, folder, progress), selected, folder)
