@@ -1,6 +1,7 @@
 """The lane of what was asked of models: each request, and why it was sent."""
 
 import re
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -19,6 +20,11 @@ _KEY_CHARS: Final = 300
 _MIN_CHARS: Final = 3
 """Shorter descriptions of tools are not searched: they are everywhere."""
 _WORD_CHARS: Final = 12
+"""Maximum length of a text that must not be a part of a word."""
+_MAX_TRIES: Final = 100
+"""Maximum number of words in which a short text is found, before it is given up."""
+_AHEAD: Final = 64
+"""Number of messages in which the text of a changed message is searched."""
 _WHY: Final = {
     "first": "the first request",
     "retry": "sent again",
@@ -188,16 +194,25 @@ def _message_links(parsed: ParsedRequest, client: ParsedRequest | None) -> dict[
     """Returns for each message of the sent request the link of the client's message with its text."""
     links: dict[str, str] = {}
     own = [] if client is None else [(part.key, _body_text(part)) for part in (*client.system, *client.messages)]
+    places: dict[str, list[int]] = {}
+    for index, (_, text) in enumerate(own):
+        places.setdefault(text[:_KEY_CHARS], []).append(index)
     at = 0
     for part in (*parsed.system, *parsed.messages):
         text = _body_text(part)
-        for index in range(at, len(own)):
-            key, other = own[index]
-            if text[:_KEY_CHARS] and (text[:_KEY_CHARS] in other or other[:_KEY_CHARS] in text):
-                links[part.key] = key if key != "system" else "system"
-                at = index  # several messages may come from one, as results of calls do
-                break
+        same = places.get(text[:_KEY_CHARS], ())
+        index = same[first] if (first := bisect_left(same, at)) < len(same) else _next_like(own, at, text)
+        if text and index >= 0:
+            links[part.key] = own[index][0]
+            at = index  # several messages may come from one, as results of calls do
     return links
+
+
+def _next_like(own: Sequence[tuple[str, str]], at: int, text: str) -> int:
+    """Returns which of the next messages has the beginning of this text, or begins it; -1: none."""
+    begin = text[:_KEY_CHARS]
+    near = range(at, min(len(own), at + _AHEAD))
+    return next((i for i in near if begin in own[i][1] or own[i][1][:_KEY_CHARS] in text), -1)
 
 
 def _body_text(part: BodyPart) -> str:
@@ -217,27 +232,43 @@ def _find_parts(prompt: str, client: ParsedRequest | None) -> Iterator[_Found]:
     """Yields where the texts of messages, and names and descriptions of tools, are in a prompt."""
     if client is None:
         return
-    end = len(prompt)
+    end, searched = len(prompt), BackwardSearch(prompt)
     for part in reversed((*client.system, *client.messages)):  # backwards, as tools are described before all of them
         for segment in reversed(part.segments):
             text = segment.text.strip()
-            if text and segment.kind in ("text", "reasoning", "name") and (start := _rfind(prompt, text, end)) >= 0:
+            if text and segment.kind in ("text", "reasoning", "name") and (start := searched.find(text, end)) >= 0:
                 yield _Found(start, start + len(text), part.key, segment.kind)
                 end = start
     for tool in client.tools:
         yield from _find_tool(prompt, tool)
 
 
-def _rfind(text: str, expected: str, end: int) -> int:
-    """Returns the last place of a text; a short one must not be a part of a word."""
-    if len(expected) > _WORD_CHARS:
-        return text.rfind(expected, 0, end)
-    start = end
-    while (start := text.rfind(expected, 0, start)) >= 0:
-        if not (text[start - 1 : start].isalnum() or text[start + len(expected) : start + len(expected) + 1].isalnum()):
-            return start
-        start += len(expected) - 1
-    return -1
+class BackwardSearch:
+    """Finds the last place of texts in a text. `str.rfind` takes quadratic time for some texts, `str.find` does not."""
+
+    def __init__(self, text: str) -> None:
+        self._text, self._reversed = text, text[::-1]
+
+    def find(self, expected: str, end: int) -> int:
+        """Returns where the text begins that ends last; -1: nowhere. A short one must not be a part of a word.
+
+        Args:
+            expected: The text.
+            end: Where it must have ended.
+        """
+        backwards, size = expected[::-1], len(self._text)
+        at = size - end
+        for _ in range(_MAX_TRIES):
+            if (at := self._reversed.find(backwards, at)) < 0:
+                break
+            start = size - at - len(expected)
+            if len(expected) > _WORD_CHARS or not self._is_in_word(start, start + len(expected)):
+                return start
+            at += 1
+        return -1
+
+    def _is_in_word(self, start: int, end: int) -> bool:
+        return self._text[max(0, start - 1) : start].isalnum() or self._text[end : end + 1].isalnum()
 
 
 def _find_tool(prompt: str, tool: BodyPart) -> Iterator[_Found]:
