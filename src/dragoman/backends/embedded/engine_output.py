@@ -1,5 +1,6 @@
 """The messages of the worker process about one completion, decoded to outputs and errors."""
 
+from collections.abc import Mapping
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from dragoman.core.errors import ContextOverflowError, DragomanError, RequestError, UpstreamError
@@ -21,6 +22,12 @@ class TokenText(NamedTuple):
     text: str
 
 
+class TokenProbabilities(NamedTuple):
+    """The likeliest tokens at one position, of a completion that asks for them (`n_probs`)."""
+
+    by_text: Mapping[str, float]
+
+
 class Done(NamedTuple):
     """The end of the reply."""
 
@@ -30,7 +37,7 @@ class Done(NamedTuple):
     cached_tokens: int
 
 
-Output: TypeAlias = Progress | TokenText | Done
+Output: TypeAlias = Progress | TokenText | TokenProbabilities | Done
 
 
 def read_outputs(message: dict[str, Any], context_window: int) -> list[Output]:
@@ -47,7 +54,9 @@ def read_outputs(message: dict[str, Any], context_window: int) -> list[Output]:
         raise read_error(message["error"], context_window)
     if "total" in message:
         return [Progress(message["total"], message["done"])]
-    outputs: list[Output] = [TokenText(message["text"])] if message.get("text") else []
+    outputs: list[Output] = [TokenProbabilities(message["probabilities"])] if "probabilities" in message else []
+    if message.get("text"):
+        outputs.append(TokenText(message["text"]))
     if "finish" in message:
         usage = message["usage"]
         cached = usage.get("prompt_tokens_details", {}).get("cached_tokens", 0)

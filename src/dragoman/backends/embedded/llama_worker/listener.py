@@ -125,6 +125,8 @@ def _as_choice(chunk: dict[str, Any]) -> dict[str, Any]:
     if "prompt_progress" in chunk or "error" in chunk:
         return chunk
     choice = {"text": chunk["content"], "finish_reason": None}
+    if probabilities := chunk.get("completion_probabilities"):
+        choice["logprobs"] = {"content": probabilities}
     if not chunk["stop"]:
         return {"choices": [choice]}
     choice["finish_reason"] = "length" if chunk["stop_type"] == "limit" else "stop"

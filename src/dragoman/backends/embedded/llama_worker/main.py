@@ -9,7 +9,7 @@ Lines of JSON in: the settings first, then
     {"cancel": id}               to stop
 Lines of JSON out: {"ready": true, "pid"} with the process that holds the model, then for each id
     {"id", "total", "done"}      the prompt: tokens in all, tokens read so far
-    {"id", "text"}               more of the reply
+    {"id", "text"}               more of the reply; "probabilities" by token, if the body has "n_probs"
     {"id", "finish", "usage"}    its end; finish is "stop", "length" or "cancelled"
     {"id", "error"}              or why there is none
     {"id", "piece"}              more of the JSON that answers a "post"
@@ -201,6 +201,9 @@ def _message(chunk: dict[str, Any]) -> dict[str, Any]:
         progress = chunk["prompt_progress"]
         return {"total": progress["total"], "done": progress["processed"]}
     choice = chunk["choices"][0]
+    message = {"text": choice["text"]} if choice["text"] else {}
+    if tokens := (choice.get("logprobs") or {}).get("content"):
+        message["probabilities"] = {each["token"]: each["prob"] for each in tokens[0].get("top_probs", ())}
     if choice["finish_reason"]:
-        return {"finish": choice["finish_reason"], "usage": chunk["usage"], "text": choice["text"]}
-    return {"text": choice["text"]} if choice["text"] else {}
+        message |= {"finish": choice["finish_reason"], "usage": chunk["usage"]}
+    return message
