@@ -19,11 +19,12 @@ REPLY_TOKENS = 256
 """The longest right answer has half of it."""
 _CALL_COUNTS: Final[Mapping[str, Literal["none", "several"]]] = {
     "own_none": "none",
+    "fresh_none": "none",
     "irrelevance": "none",
     "own_parallel": "several",
     "parallel": "several",
 }
-OWN = Path(__file__).parent / "own.toml"
+FOLDER = Path(__file__).parent
 
 Expected: TypeAlias = tuple[str, Mapping[str, Sequence[Any]]]
 """A right call: its tool, and the right values of each argument; with `OPTIONAL` it may be absent."""
@@ -100,17 +101,25 @@ def _same(actual: Any, right: Any) -> bool:
 @cache
 def own() -> tuple[Case, ...]:
     """Returns our own prompts, in the order of the file."""
-    return tuple(_read(tomllib.loads(OWN.read_text())))
+    return tuple(_read("own"))
 
 
-def _read(data: Mapping[str, Any]) -> Iterator[Case]:
+@cache
+def fresh() -> tuple[Case, ...]:
+    """Returns the prompts that were stored before any model was asked, in the order of the file."""
+    return tuple(_read("fresh"))
+
+
+def _read(name: str) -> Iterator[Case]:
+    data = tomllib.loads((FOLDER / f"{name}.toml").read_text())
     for group in data["group"]:
         tools = tuple(Tool(t["name"], t["description"], json.dumps(_schema(t))) for t in group["tools"])
         for number, prompt in enumerate(group["prompts"], 1):
             messages = [Message("system", (Text(group["system"]),))] if "system" in group else []
             messages.append(Message("user", (Text(prompt["ask"]),)))
             answers = tuple(tuple(map(_expected, answer)) for answer in _answer_lists(prompt.get("calls", [])))
-            yield Case(f"own_{group['name']}_{number}", _category(tools, answers), tuple(messages), tools, answers)
+            category = f"{name}_{_kind(answers)}"
+            yield Case(f"{name}_{group['name']}_{number}", category, tuple(messages), tools, answers)
 
 
 def _schema(tool: Mapping[str, Any]) -> dict[str, Any]:
@@ -132,7 +141,7 @@ def _expected(call: Mapping[str, Any]) -> Expected:
     return call["tool"], values
 
 
-def _category(tools: Sequence[Tool], answers: Sequence[Sequence[Expected]]) -> str:
+def _kind(answers: Sequence[Sequence[Expected]]) -> str:
     if not answers:
-        return "own_none"
-    return "own_parallel" if len(answers[0]) > 1 else "own_single"
+        return "none"
+    return "parallel" if len(answers[0]) > 1 else "single"

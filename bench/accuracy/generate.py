@@ -49,6 +49,8 @@ class Meter:
         """Starts a new prompt; `free`: without a grammar."""
         self._free = free
         self.runs = 0
+        self.texts: list[str] = []
+        self.writing_cpu_s = 0.0
         self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self._cpu_s, self._began = self._spent(), time.monotonic()
 
@@ -57,7 +59,7 @@ class Meter:
         body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
-        before, first = self.output_tokens, True
+        before, first, began_cpu_s = self.output_tokens, True, 0.0
         async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
                 match output:
@@ -65,18 +67,26 @@ class Meter:
                         self.input_tokens += total if first else 0
                         first = False
                     case TokenText(text):
+                        began_cpu_s = began_cpu_s or self._spent()
                         self.text += text
                         self.output_tokens += 1
                     case Done(finish, tokens, cached):
                         self.finish, self.output_tokens = finish, before + tokens
                         self.cached_tokens += cached
                 yield output
+        self.texts.append(self.text)
+        self.writing_cpu_s += self._spent() - began_cpu_s if began_cpu_s else 0.0
 
     def last_text(self, id: str, model: str, rung: str) -> RecordedText:
         """Returns the last run's text, and the cost of all."""
-        cpu_s, seconds = round(self._spent() - self._cpu_s, 2), round(time.monotonic() - self._began, 2)
+        cpu_s, seconds = round(self.cpu_s, 2), round(time.monotonic() - self._began, 2)
         tokens = (self.input_tokens, self.cached_tokens, self.output_tokens)
         return RecordedText(id, rung, self.finish, *tokens, cpu_s, self.text, model, seconds, self.digest)
+
+    @property
+    def cpu_s(self) -> float:
+        """Returns the CPU seconds of the engine since `begin`."""
+        return self._spent() - self._cpu_s
 
     def _spent(self) -> float:
         """Returns the CPU seconds of its process so far."""

@@ -12,7 +12,7 @@ from functools import cache
 from jsonschema import Draft202012Validator, FormatChecker
 
 from bench.accuracy import bfcl
-from bench.accuracy.cases import Case, own
+from bench.accuracy.cases import Case, fresh, own
 from dragoman.core.messages import JsonText, ToolCall
 
 
@@ -28,7 +28,7 @@ class Verdict:
 
 def judge_calls(case: Case, calls: Sequence[ToolCall]) -> Verdict:
     """Judges the calls of a prompt."""
-    right = case.is_right(calls) if case.id.startswith("own_") else bfcl.is_right(case, calls)
+    right = case.is_right(calls) if case.id.startswith(("own_", "fresh_")) else bfcl.is_right(case, calls)
     schemas = {tool.name: tool.parameters for tool in case.tools}
     invalid = sum(call.name not in schemas or not is_valid(schemas[call.name], call.arguments) for call in calls)
     return Verdict(right, len(calls), invalid)
@@ -47,5 +47,5 @@ def _validator(schema: JsonText) -> Draft202012Validator:
 @cache
 def cases() -> dict[str, Case]:
     """Returns all cases that can be judged here, by id."""
-    known = [*own(), *(bfcl.cases(200) if bfcl.installed() else ())]
+    known = [*own(), *fresh(), *(bfcl.cases(200) if bfcl.installed() else ())]
     return {case.id: case for case in known}
