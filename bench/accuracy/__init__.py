@@ -15,7 +15,7 @@ def measure(quick: bool) -> Iterator[Figure]:
     from bench.accuracy import report, texts  # they need the embedded engine
 
     for model in MODELS:
-        for row in report.rows(texts.read_recording(model), limit=5 if quick else 0):
+        for row in report.rows(texts.read_recording(texts.recording(model)), limit=5 if quick else 0):
             about = f"{model}, {row.rung.title}"
             yield Figure(f"{about}: not right", row.count - row.all_right, f"of {row.count} answers")
             yield Figure(f"{about}: invalid", row.invalid, f"of {row.calls} calls")

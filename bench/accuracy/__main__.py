@@ -15,6 +15,7 @@ def main() -> None:
     parser.add_argument("--rungs", nargs="+", choices=texts.RUNGS, default=texts.RUNGS)
     parser.add_argument("--sets", nargs="+", choices=("own", "bfcl"), default=["own", "bfcl"])
     parser.add_argument("--each", type=int, default=30, metavar="N", help="prompts of each category of BFCL")
+    parser.add_argument("--all-rungs", action="store_true", help="print also the rungs that the docs leave out")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument(
         "--record", action="store_true", help="store the texts for the tests, without asking the models"
@@ -31,7 +32,8 @@ def main() -> None:
             texts.write_recording(
                 model, model_texts, f"temperature 0, at most {REPLY_TOKENS} tokens, tool_choice auto, one thread"
             )
-    print(report.markdown(report.rows(each for model_texts in texts_by_model.values() for each in model_texts)))
+    rows = report.rows(each for model_texts in texts_by_model.values() for each in model_texts)
+    print(report.markdown(rows if args.all_rungs else report.published(rows)))
 
 
 if __name__ == "__main__":

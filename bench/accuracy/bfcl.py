@@ -51,7 +51,7 @@ def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
     checker, python = _checker()
     try:
         verdict = checker(
-            _functions(category)[case.id], named_calls, _answers(category)[case.id], python, category, _MODEL
+            _functions(category)[case.id], named_calls, answers(category)[case.id], python, category, _MODEL
         )
     except (TypeError, AttributeError, KeyError, IndexError):
         return False  # it fails on types of values that it does not expect
@@ -59,16 +59,16 @@ def is_right(case: Case, calls: Sequence[ToolCall]) -> bool:
 
 
 def _shuffled_rows(category: str) -> list[dict[str, Any]]:
-    rows = list(_rows(f"{category}.json"))
-    random.Random(f"{SEED} {category}").shuffle(rows)
-    return rows
+    shuffled = list(rows(f"{category}.json"))
+    random.Random(f"{SEED} {category}").shuffle(shuffled)
+    return shuffled
 
 
 def truth(case: Case) -> list[ToolCall]:
     """Returns the first listed answer."""
     if case.call_count == "none":
         return []
-    calls = [call for each in _answers(case.category)[case.id] for call in each.items()]
+    calls = [call for each in answers(case.category)[case.id] for call in each.items()]
     return [
         ToolCall(f"call{i}", re.sub(r"\.", "_", name), json.dumps(_first_values(v)))
         for i, (name, v) in enumerate(calls)
@@ -89,10 +89,11 @@ def _first_value(value: Any) -> Any:
 
 def _case(row: Mapping[str, Any]) -> Case:
     messages = tuple(Message(m["role"], (Text(m["content"]),)) for m in row["question"][0])
-    return Case(row["id"], row["id"].rpartition("_")[0], messages, tuple(map(_tool, row["function"])))
+    return Case(row["id"], row["id"].rpartition("_")[0], messages, tuple(map(tool_of, row["function"])))
 
 
-def _tool(function: Mapping[str, Any]) -> Tool:
+def tool_of(function: Mapping[str, Any]) -> Tool:
+    """Returns the tool of a function of the package, with JSON Schema."""
     name = re.sub(r"\.", "_", function["name"])
     schema = {"type": "object"} | {k: v for k, v in function["parameters"].items() if k not in ("type", "properties")}
     schema["properties"] = {k: _json_schema(v) for k, v in function["parameters"]["properties"].items()}
@@ -119,7 +120,8 @@ def _json_schema(parameter: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def _folder() -> Path:
+def folder() -> Path:
+    """Returns the folder of the package."""
     found = importlib.util.find_spec("bfcl_eval")
     if found is None or not found.submodule_search_locations:
         raise SystemExit("bfcl-eval is not there: pip install --no-deps --group accuracy")
@@ -127,18 +129,20 @@ def _folder() -> Path:
 
 
 @cache
-def _rows(name: str) -> list[dict[str, Any]]:
-    return [json.loads(line) for line in (_folder() / "data" / f"BFCL_v4_{name}").read_text().splitlines()]
+def rows(name: str) -> list[dict[str, Any]]:
+    """Returns the prompts of a file."""
+    return [json.loads(line) for line in (folder() / "data" / f"BFCL_v4_{name}").read_text().splitlines()]
 
 
 @cache
 def _functions(category: str) -> Mapping[str, Any]:
-    return {row["id"]: row["function"] for row in _rows(f"{category}.json")}
+    return {row["id"]: row["function"] for row in rows(f"{category}.json")}
 
 
 @cache
-def _answers(category: str) -> Mapping[str, Any]:
-    path = _folder() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"
+def answers(category: str) -> Mapping[str, Any]:
+    """Returns the right answers by prompt."""
+    path = folder() / "data" / "possible_answer" / f"BFCL_v4_{category}.json"
     return {row["id"]: row["ground_truth"] for row in map(json.loads, path.read_text().splitlines())}
 
 

@@ -2,7 +2,7 @@
 
     python -m bench.accuracy.fresh [--arm auto required] [--seeds 0 1 2 3] [--most 20] [--record]
 
-Seed 0 is temperature 0, the others temperature 0.3. Answers are stored in .cache/accuracy, and not asked for twice.
+Seed 0 is temperature 0, the others temperature 0.3. Answers are stored in .cache/accuracy, and not requested twice.
 Without `--record` the model is asked for those that are not stored; with it, they become the recording of the tests.
 """
 
@@ -44,7 +44,7 @@ RECORDING = texts.FOLDER / "fresh.jsonl"
 CALL_AS_TEXT = re.compile(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"|</?(?:tools?|tool_call)>')
 
 
-class Outcome(msgspec.Struct, frozen=True):
+class ClientView(msgspec.Struct, frozen=True):
     """What the client gets."""
 
     calls: list[tuple[str, str]]
@@ -58,7 +58,7 @@ class Outcome(msgspec.Struct, frozen=True):
         return not self.calls and not CALL_AS_TEXT.search(self.text)
 
 
-class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
+class FreshAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
     """One answer, and its cost."""
 
     id: str
@@ -73,7 +73,7 @@ class Answer(msgspec.Struct, frozen=True, omit_defaults=True):
     """Those after the first token of each generation."""
     texts: list[str] = []
     """The model's text in each generation. Absent in a recording: as with seed 0."""
-    outcome: Outcome | None = None
+    outcome: ClientView | None = None
     """Absent in a recording: a replay of the texts has it."""
 
     @property
@@ -102,39 +102,39 @@ def request(case: Case, arm: str, seed: int) -> Request:
     return msgspec.structs.replace(case.request(MODEL), tool_choice=choice, sampling=sampling)
 
 
-def outcome(events: Iterable[AnyEvent]) -> Outcome:
+def outcome(events: Iterable[AnyEvent]) -> ClientView:
     """Returns what a client gets of these events."""
     events = list(events)
     for event in events:
         if isinstance(event, Failure):
             raise event.error
-    shown = "".join(event.text for event in events if isinstance(event, TextDelta))
+    written = "".join(event.text for event in events if isinstance(event, TextDelta))
     calls = [(call.name, call.arguments) for call in complete_calls(events)]
-    return Outcome(calls, shown, [event.code for event in events if isinstance(event, Notice)])
+    return ClientView(calls, written, [event.code for event in events if isinstance(event, Notice)])
 
 
-def replay(answer: Answer, case: Case) -> Outcome:
+def replay(answer: FreshAnswer, case: Case) -> ClientView:
     """Returns the outcome of the recorded texts with the guard of this version."""
-    asked = request(case, answer.arm, answer.seed)
+    client_request = request(case, answer.arm, answer.seed)
     recorded = [
         texts.RecordedText(case.id, answer.arm, "stop", 0, 0, 0, 0.0, text, model=MODEL) for text in answer.texts
     ]
 
     async def events() -> list[AnyEvent]:
-        async with aclosing(guarded(TextsBackend(recorded), asked, GuardPolicy())) as batches:
+        async with aclosing(guarded(TextsBackend(recorded), client_request, GuardPolicy())) as batches:
             return [event async for batch in batches for event in batch]
 
     return outcome(asyncio.run(events()))
 
 
-def is_right(case: Case, result: Outcome) -> bool:
+def is_right(case: Case, result: ClientView) -> bool:
     """Whether it is the right call, or clean where no tool is suitable."""
     if case.call_count == "none":
         return result.is_clean
     return judge_calls(case, [ToolCall("", name, arguments) for name, arguments in result.calls]).right
 
 
-def groups(answers: Iterable[Answer]) -> list[Group]:
+def groups(answers: Iterable[FreshAnswer]) -> list[Group]:
     """Returns the results of each arm, kind of prompt and temperature."""
     cases, found = {case.id: case for case in fresh()}, dict[tuple[str, str, bool], Group]()
     for answer in answers:
@@ -176,15 +176,15 @@ def markdown(results: Iterable[Group]) -> str:
     return "\n".join([*lines, ""])
 
 
-def read(path: Path) -> list[Answer]:
+def read(path: Path) -> list[FreshAnswer]:
     """Returns the answers of a file, with their texts; none if it does not exist."""
     lines = path.read_bytes().splitlines() if path.exists() else []
-    answers = [msgspec.json.decode(line, type=Answer) for line in lines if line.startswith(b'{"id"')]
+    answers = [msgspec.json.decode(line, type=FreshAnswer) for line in lines if line.startswith(b'{"id"')]
     first = {(each.id, each.arm): each.texts for each in answers if not each.seed}
     return [each if each.texts else msgspec.structs.replace(each, texts=first[each.id, each.arm]) for each in answers]
 
 
-def record(answers: Sequence[Answer], path: Path) -> None:
+def record(answers: Sequence[FreshAnswer], path: Path) -> None:
     """Stores the answers for the tests, without texts and outcomes that follow from others."""
     cases, order = {case.id: case for case in fresh()}, [case.id for case in fresh()]
     first = {(each.id, each.arm): each.texts for each in answers if not each.seed}
@@ -209,23 +209,31 @@ def record(answers: Sequence[Answer], path: Path) -> None:
 
 
 async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: int, policy: GuardPolicy) -> None:
-    """Asks the model for the answers that the file lacks, and appends each."""
+    """Asks the model for the answers that the file lacks, and appends each.
+
+    Args:
+        arms: names of arms.
+        seeds: seeds; 0 is temperature 0.
+        path: the file.
+        most: maximum number of answers; 0: all.
+        policy: settings of the guard.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {each.key for each in read(path)}
-    wanted = [(case, arm, seed) for seed in seeds for arm in arms for case in fresh()]
-    wanted = [
+    missing = [(case, arm, seed) for seed in seeds for arm in arms for case in fresh()]
+    missing = [
         (case, arm, seed)
-        for case, arm, seed in wanted
+        for case, arm, seed in missing
         if (case.id, arm, seed) not in stored and (case.call_count == "one" or not arm.startswith("required"))
     ][: most or None]
     async with _running() as (backend, meter):
         gateway = Gateway([backend], policy=policy)
         with path.open("ab") as out:
-            for number, (case, arm, seed) in enumerate(wanted, 1):
+            for number, (case, arm, seed) in enumerate(missing, 1):
                 meter.begin(free=False)
                 async with aclosing(gateway.generate(request(case, arm, seed), exchange_context())) as batches:
                     result = outcome([event async for batch in batches for event in batch])
-                answer = Answer(
+                answer = FreshAnswer(
                     case.id,
                     arm,
                     seed,
@@ -241,7 +249,7 @@ async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: in
                 out.flush()
                 verdict = "right" if is_right(case, result) else "WRONG"
                 _say(
-                    f"{number}/{len(wanted)} {case.id} {arm} {seed} {verdict} {answer.cpu_s} s {len(answer.texts)}"
+                    f"{number}/{len(missing)} {case.id} {arm} {seed} {verdict} {answer.cpu_s} s {len(answer.texts)}"
                     f" {result.calls} {result.text!r:.120}"
                 )
 
@@ -277,7 +285,7 @@ def main() -> None:
     else:
         policy = msgspec.json.decode(args.guard, type=GuardPolicy)
         asyncio.run(ask(args.arm, args.seeds, args.file, most=args.most, policy=policy))
-    found: dict[tuple[str, str, int], Answer] = defaultdict()
+    found: dict[tuple[str, str, int], FreshAnswer] = defaultdict()
     found |= {each.key: each for each in read(args.file)}
     print(markdown(groups(found.values())))
 

@@ -1,7 +1,8 @@
 """The ladder as a table: how many prompts of each category have a right answer on each rung."""
 
+import itertools
 from collections import defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from bench.accuracy import judge
@@ -60,7 +61,7 @@ class Row:
 
 
 def rows(texts: Iterable[RecordedText], limit: int = 0) -> list[Row]:
-    """Returns a row for each model and rung, over prompts with texts for all rungs; `most`: their maximum, 0: all."""
+    """Returns a row for each model and rung, over prompts with texts for all rungs; `limit`: their maximum, 0: all."""
     by_model: dict[str, dict[str, dict[str, RecordedText]]] = defaultdict(lambda: defaultdict(dict))
     for text in texts:
         by_model[text.model][text.id][text.rung] = text
@@ -80,11 +81,16 @@ def rows(texts: Iterable[RecordedText], limit: int = 0) -> list[Row]:
 
 
 def markdown(rows: Iterable[Row]) -> str:
-    """Returns the tables of docs/accuracy.md."""
+    """Returns the tables of docs/accuracy.md; consecutive rows with equal results become one."""
     by_model: dict[str, list[Row]] = defaultdict(list)
     for row in rows:
         by_model[row.model].append(row)
     return "\n".join(line for model, model_rows in by_model.items() for line in _table(model, model_rows))
+
+
+def published(rows: Iterable[Row]) -> list[Row]:
+    """Returns the rows that docs/accuracy.md has."""
+    return [row for row in rows if row.rung.published]
 
 
 def _table(model: str, rows: list[Row]) -> list[str]:
@@ -94,14 +100,20 @@ def _table(model: str, rows: list[Row]) -> list[str]:
     return [
         f"| {model} | {' | '.join(heads)} |",
         f"|---|{'---:|' * len(heads)}",
-        *(_line(row, columns, has_all_prompts=row.count == rows[0].count) for row in rows),
+        *_lines(rows, columns),
         "",
     ]
 
 
-def _line(row: Row, columns: Iterable[str], *, has_all_prompts: bool) -> str:
+def _lines(rows: list[Row], columns: Iterable[str]) -> Iterator[str]:
+    cells = {row.rung.title: _cells(row, columns, has_all_prompts=row.count == rows[0].count) for row in rows}
+    for each, titles in itertools.groupby(cells, key=lambda title: cells[title]):
+        first, *others = titles
+        yield f"| {f'{first} … {others[-1]}' if others else first} | {' | '.join(each)} |"
+
+
+def _cells(row: Row, columns: Iterable[str], *, has_all_prompts: bool) -> list[str]:
     cells = [str(row.right[c]) if row.prompts[c] else "" for c in columns]
     cells += [str(row.all_right) if has_all_prompts else "", str(row.calls), str(row.invalid), str(row.reasked or "")]
     each = row.count or 1
-    cells += [f"{row.output_tokens / each:.0f}", f"{row.cpu_s / each:.1f}"]
-    return f"| {row.rung.title} | {' | '.join(cells)} |"
+    return [*cells, f"{row.output_tokens / each:.0f}", f"{row.cpu_s / each:.1f}"]

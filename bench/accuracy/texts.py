@@ -78,9 +78,16 @@ def write_recording(model: str, texts: Sequence[RecordedText], settings: str) ->
     (FOLDER / f"{model}.jsonl").write_bytes(b"".join(lines))
 
 
-def read_recording(model: str) -> list[RecordedText]:
-    """Returns the texts of a recording."""
-    texts = [msgspec.structs.replace(each, model=model) for each in read(FOLDER / f"{model}.jsonl")]
+def recording(model: str) -> Path:
+    """Returns the file of the recording of a model."""
+    return FOLDER / f"{model}.jsonl"
+
+
+def read_recording(path: Path) -> list[RecordedText]:
+    """Returns the texts of a recording, whose first line names the model."""
+    with path.open("rb") as lines:
+        model = msgspec.json.decode(next(lines))["model"]
+    texts = [msgspec.structs.replace(each, model=model) for each in read(path)]
     by_key: dict[tuple[str, str], RecordedText] = {}
     for each in texts:
         text = by_key[each.id, each.unchanged].text if each.unchanged else each.text

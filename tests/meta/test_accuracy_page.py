@@ -158,7 +158,7 @@ def test_smaller_prompt_set_is_prefix_of_larger_set() -> None:
 def recorded(model: str) -> Mapping[str, Mapping[str, texts.RecordedText]]:
     """The recorded texts by prompt and rung, for known prompts."""
     found: dict[str, dict[str, texts.RecordedText]] = {}
-    for written in texts.read_recording(model):
+    for written in texts.read_recording(texts.recording(model)):
         if written.id in judge.cases():
             found.setdefault(written.id, {})[written.rung] = written
     return {id: its for id, its in found.items() if "constrained" in its}
@@ -226,4 +226,13 @@ def test_lenient_guarded_parsing_finds_answers_that_tags_alone_miss() -> None:
 
 @pytest.mark.parametrize("model", MODELS)
 def test_documented_table_equals_recorded_results(model: str) -> None:
-    assert report.markdown(report.rows(texts.read_recording(model))) in DOC.read_text()
+    rows = report.rows(texts.read_recording(texts.recording(model)))
+    assert report.markdown(report.published(rows)) in DOC.read_text()
+
+
+def test_consecutive_rows_with_equal_results_become_one() -> None:
+    first, second = report.Row("any", Rung("a")), report.Row("any", Rung("b"))
+    other = report.Row("any", Rung("c"), calls=1)
+    *_, merged, last, _ = report.markdown([first, second, other]).split("\n")
+    assert merged.startswith("| a … b |")
+    assert last.startswith("| c |")
