@@ -193,6 +193,34 @@ class ToolChoice(FrozenStruct, frozen=True):
     """False: at most one call per response."""
 
 
+class Steps(FrozenStruct, frozen=True):
+    """Tools that the model must call before it ends a turn; `dragoman.steps` computes what is allowed now.
+
+    A turn begins with the user's last message. A call counts once its result is there and is not an error.
+    """
+
+    required: tuple[str, ...] = ()
+    """Tools that must have succeeded; a name that is repeated asks for as many different calls."""
+    ordered: bool = False
+    """The order of `required` is binding."""
+    prerequisites: Mapping[str, tuple[str, ...]] = {}
+    """By tool, the tools that must have succeeded before it."""
+    terminal: tuple[str, ...] = ()
+    """Tools that end the turn: allowed once all required steps are done, and required then."""
+    max_calls: int = 40
+    """Calls in a turn after which the steps are given up."""
+    max_calls_per_tool: Mapping[str, int] = {}
+    """Calls of a tool in a turn, failed ones included; "*": of each other tool."""
+    at_limit: Literal["text", "terminal"] = "text"
+    """What follows after a limit: an answer in words, or the terminal tool."""
+    derive: bool = False
+    """The steps are derived from the tools."""
+    path: str = ""
+    """Position in the request, the header or the settings, for errors."""
+    is_default: bool = False
+    """The steps are those of a route: they apply to requests that offer all of these tools."""
+
+
 class Sampling(FrozenStruct, frozen=True):
     """Sampling parameters. None: the backend's default."""
 
@@ -245,6 +273,11 @@ class Request(FrozenStruct, frozen=True):
     """The response may be continued, or parts of it referenced, later: the gateway stores it for a while."""
     accepts_parallel_calls: bool = False
     """The client states that it accepts several calls in one response, also where a call is required."""
+    steps: Steps | None = None
+    """Steps that restrict `tools` and `tool_choice`; None: there are none."""
+    prompt_tools: tuple[Tool, ...] = ()
+    """All tools of a request whose `tools` are restricted to those that steps allow now. The embedded engine describes
+    them in the prompt, which thus stays the same; empty: `tools`."""
 
 
 class Usage(FrozenStruct, frozen=True):

@@ -247,7 +247,7 @@ class Gateway:
         None is also returned if several backends serve the model, because failover needs the events.
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
-        if request.store or request.previous_response or one_call:
+        if request.store or request.previous_response or one_call or request.steps is not None:
             return None
         routes = self._router.routes_now(request, context.client)
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):

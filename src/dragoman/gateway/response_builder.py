@@ -29,6 +29,8 @@ from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
+from dragoman.steps.apply import apply_steps
+from dragoman.steps.call_filter import StepCallFilter
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
 from dragoman.wire.history import repair_history
 from dragoman.wire.translation import require_single_choice
@@ -121,6 +123,9 @@ class ResponseBuilder:
                 return ResponseJob(request, summary, unstored, None, 0, context, is_summary=True)
         plan = vendor_tools.plan(complete, route, listings)
         complete = complete if plan is None else plan.request
+        if complete.steps is not None:
+            complete, notices, _ = apply_steps(complete)
+            unseen = (*unseen, *notices)
         policy = None if plan is not None and plan.refused else self._policy_for(complete, buffering)
         guard_buffers = policy is not None and request.stream
         buffer_chars = 0 if guard_buffers else self._policy.buffer_limit(buffering, stream=request.stream)
@@ -181,6 +186,9 @@ class ResponseBuilder:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
                 stages.append(ReplySchemaCheck(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
+        if request.prompt_tools and not job.is_summary:
+            allowed = [tool.name for tool in request.tools]
+            stages.append(StepCallFilter({tool.name for tool in request.prompt_tools}.difference(allowed), allowed))
         if edit.applied:
             stages.append(EditReport(edit.applied))
         early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event

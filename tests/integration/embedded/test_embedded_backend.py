@@ -27,6 +27,7 @@ from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
 from dragoman.core.token_estimate import GENERIC
+from dragoman.steps.apply import apply_steps
 from support import client_recordings
 from support.events import all_events
 from support.scripted_llama import PROFILE, ScriptedLlama, backend, silent
@@ -418,3 +419,18 @@ async def test_unenforceable_schema_is_reported(more: dict[str, Any]) -> None:
 async def test_unenforceable_schema_is_not_reported_if_call_is_required() -> None:
     asked = request(tools=(WEATHER,), tool_choice=v.ToolChoice("required"), response_schema='{"$ref": "#/$defs/none"}')
     assert backend().prepare(asked).warnings == []
+
+
+async def test_steps_change_the_grammar_and_not_the_prompt() -> None:
+    report = v.Tool("submit_report", "Submits the report.")
+    free = request("Weather in Paris?", tools=(WEATHER, report))
+
+    def prepared(*required: str) -> Any:
+        steps = v.Steps(required, terminal=("submit_report",))
+        return backend().prepare(apply_steps(msgspec.structs.replace(free, steps=steps)).request).body
+
+    at_first, at_any_time = prepared("get_weather"), prepared()
+    assert at_first["prompt"] == at_any_time["prompt"]
+    assert "submit_report" in at_any_time["grammar"]
+    assert "submit_report" not in at_first["grammar"]
+    assert "get_weather" in at_first["grammar"]

@@ -45,7 +45,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request
+from dragoman.core.messages import Request, ToolChoice
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
@@ -261,6 +261,8 @@ class EmbeddedModel(Backend):
 
         Images and recordings are marks in both, and added to `media`.
         """
+        if request.prompt_tools:
+            request = _with_prompt_tools(request)
         request = media.mark(with_text_fallbacks(request))
         request, trimming = apply_trim(request, self._prompt_trim, self._budget)
         request = constant_first(request)
@@ -276,6 +278,7 @@ class EmbeddedModel(Backend):
         """
         fallbacks = fallback_warnings(request)
         media = MarkedMedia(self._projector)
+        restricted = request
         request, prompt, trimming = self._as_shown(request, media)
         # A number over the engine's 32 bits would come out as another one.
         limit = min(request.max_tokens or self._reply_tokens or self._context_window, self._context_window)
@@ -286,6 +289,11 @@ class EmbeddedModel(Backend):
         elif self._boundary is not None:
             body["prefix_chars"] = self._boundary.constant_chars(request, prompt.text)
         body |= sampling.engine_settings(request)
+        offered = len(request.tools)
+        if request.prompt_tools:
+            allowed = {tool.name for tool in restricted.tools}
+            tools = tuple(tool for tool in request.tools if tool.name in allowed)
+            request = msgspec.structs.replace(request, tools=tools, tool_choice=restricted.tool_choice)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
@@ -304,12 +312,20 @@ class EmbeddedModel(Backend):
             grammar, more = constrain(self.format, request, has_tools=has_tools)
             fields = {"grammar": grammar} if grammar else {}
         body |= fields
-        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, len(request.tools))
+        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered)
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
         tools = request.tools if prepared.has_tools else ()
         return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)
+
+
+def _with_prompt_tools(request: Request) -> Request:
+    """Returns the request with the same prompt whatever its steps allow now, so that the beginning stays cached."""
+    choice = request.tool_choice
+    if choice.mode == "named":
+        choice = ToolChoice("required", parallel_tool_calls=False)
+    return msgspec.structs.replace(request, tools=request.prompt_tools, tool_choice=choice)
 
 
 def read_object(body: bytes) -> dict[str, Any]:

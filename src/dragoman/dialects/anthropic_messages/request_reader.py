@@ -15,6 +15,7 @@ from dragoman.core.messages import Message, Part, Request, Text, Tool, ToolCall,
 from dragoman.dialects.anthropic_messages import typed_request
 from dragoman.dialects.anthropic_messages.client_tools import client_tool
 from dragoman.dialects.anthropic_messages.computer_toolset import tools_of as toolset_tools
+from dragoman.steps.read import FIELD, read_extension
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import NULL, Cursor, Fields
 from dragoman.wire.request_bodies import UnusualError, read_parts, read_text, read_typed_body
@@ -73,6 +74,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         raise UnsupportedError("message threads are not stored here; send the whole conversation", thread.path)
     tools = _tools(fields.items("tools", json_cursor.MAX_TOOLS))
     schema, format_extra = _response_schema(fields.pop("output_config"))
+    steps = read_extension(fields.pop(FIELD))
     system, billing = _without_billing(read_parts(fields.pop("system"), _PARTS))
     messages = tuple(_message(item) for item in fields.require("messages").items())
     if not messages:
@@ -98,6 +100,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         reasoning_effort=_effort(fields.get("thinking"), format_extra),
         extra={**billing, **format_extra, **fields.remaining()},
         dialect="anthropic_messages",
+        steps=steps,
     )
 
 

@@ -13,6 +13,7 @@ from dragoman.core.identifiers import NAME_LIMIT_CHARS
 from dragoman.core.messages import ANY_OBJECT, Message, Part, Request, Tool, ToolCall, ToolChoice, UnknownPart
 from dragoman.dialects.openai_chat.typed_request import read_typed
 from dragoman.schema.free_text import free_text
+from dragoman.steps.read import FIELD, read_extension
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.openai_fields import CHOICE_MODES, is_custom
@@ -45,6 +46,7 @@ def read_any(body: bytes | str) -> Request:
     choices = fields.integer("n", minimum=1)
     several = fields.get("parallel_tool_calls")
     functions = fields.get(FUNCTIONS)
+    steps = read_extension(fields.pop(FIELD))
     tools, choice = _functions(fields) if functions else _tools(fields)
     reply, format_extra = _response_format(fields.pop("response_format"))
     options = fields.pop("stream_options")
@@ -74,6 +76,7 @@ def read_any(body: bytes | str) -> Request:
         choices=choices or 1,
         extra={**format_extra, **fields.remaining()},
         dialect="openai_chat",
+        steps=steps,
         accepts_parallel_calls=several is not None and several.boolean(),
     )
 

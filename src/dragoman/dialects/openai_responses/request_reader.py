@@ -24,6 +24,7 @@ from dragoman.core.messages import (
     UnknownPart,
 )
 from dragoman.schema.free_text import INPUT, free_text
+from dragoman.steps.read import FIELD, read_extension
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
 from dragoman.wire.openai_fields import CHOICE_MODES
@@ -80,6 +81,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
     require_unique_names(offered)
     several = fields.get("parallel_tool_calls")
+    steps = read_extension(fields.pop(FIELD))
     tools, choice, chosen = _tool_choice(fields, offered)
     form, text_extra = text_format(fields.pop("text"))
     instructions = fields.string("instructions")
@@ -107,6 +109,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         store=fields.flag("store", default=True),
         extra={**text_extra, **chosen, **fields.remaining()},
         dialect=NAME,
+        steps=steps,
         accepts_parallel_calls=several is not None and several.boolean(),
     )
 

@@ -36,7 +36,7 @@ def internal_search(request: Request, search_above: int) -> VendorTool | None:
         request: The request of the client.
         search_above: Number of tools; 0: no limit.
     """
-    if not 0 < search_above < len(request.tools) or request.tool_choice.mode == "none":
+    if not 0 < search_above < len(request.tools) or request.tool_choice.mode == "none" or request.steps is not None:
         return None
     functions = [tool for tool in _callable(request) if tool.loading == "listed"]
     if len(functions) <= search_above:

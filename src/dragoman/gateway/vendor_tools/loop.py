@@ -42,6 +42,7 @@ from dragoman.gateway.vendor_tools.steps import needs_approval, refusal, tool_re
 from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolRunSettings
 from dragoman.off_loop import off_loop
 from dragoman.prices.price_book import PriceBook
+from dragoman.steps.apply import apply_next
 from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
 from dragoman.vendor_tools.executor import ToolServers
 from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, VendorTool, VendorToolCall
@@ -327,4 +328,4 @@ def _next_request(
     if choice.name in plan.tools or not all(call.tool.kind == TOOL_SEARCH for call in turn.calls):
         choice = without_choice(choice, request.tools)  # a search for tools is not yet a call that is required
     request = replace(request, messages=(*request.messages, *turns), tool_choice=choice)
-    return with_found(request, [tool.name for result in results for tool in result.tools])
+    return apply_next(with_found(request, [tool.name for result in results for tool in result.tools])).request
