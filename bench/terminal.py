@@ -22,6 +22,7 @@ import sys
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import Final, Self
@@ -33,6 +34,9 @@ ROWS: Final = 36
 _UNKNOWN: Final = re.compile(r"\x1b\[[<>=?][0-9;:]*[^0-9;:hl]|\x1b\[[0-9;:]* q|\x1b[P_][^\x1b]*\x1b\\")
 """Sequences that pyte misinterprets: keyboard protocols, cursor shapes, terminal names."""
 _UNFINISHED: Final = re.compile(r"\x1b(\[[0-9;:<>=?]*|[P_][^\x1b]*\x1b?|\][^\x07\x1b]*)?$")
+_KEY_REPEAT_S: Final = 5.0
+"""Time after which Ctrl-C is typed again."""
+_KEY_PRESSES: Final = 5
 _QUERIES: Final = {
     "\x1b[c": "\x1b[?62;c",
     "\x1b[>0q": "\x1bP>|pyte\x1b\\",
@@ -118,6 +122,19 @@ class Terminal:
         """Types keys into the program, as UTF-8; control keys are their characters."""
         self.events.append((self.seconds, "i", text))
         os.write(self._fd, text.encode())
+
+    def interrupt(self, expected: str | Callable[[str], object]) -> str:
+        """Types Ctrl-C until the screen contains a text or fulfils a condition; returns the screen.
+
+        CPython handles a SIGINT between readline's prompt and its wait for keys only at the next key.
+
+        Raises: AssertionError: as in `wait_for`.
+        """
+        for _ in range(_KEY_PRESSES):
+            self.type("\x03")
+            with suppress(AssertionError):
+                return self.wait_for(expected, _KEY_REPEAT_S)
+        return self.wait_for(expected)
 
     def mark(self, label: str) -> None:
         """Adds a marker to the recording."""

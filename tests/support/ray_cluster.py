@@ -25,6 +25,8 @@ ENVIRONMENT: Final = {
     "RAY_DEDUP_LOGS": "0",
 }
 _STORE_BYTES: Final = 80 * 2**20
+_DEADLINE_S: Final = 480
+"""Time for a command; a deployment took 40 s alone, and over 120 s beside other tests."""
 
 
 class RayCluster:
@@ -54,8 +56,10 @@ def running(**head: Any) -> Iterator[RayCluster]:
     Args:
         **head: Options of the head, such as `num_cpus`.
     """
-    environment = {**os.environ, **ENVIRONMENT, "PYTHONPATH": "tests", "RAY_ADDRESS": ""}
     folder = Path(tempfile.mkdtemp(prefix="ray-"))  # short: Ray's sockets are in it
+    (folder / "ray").mkdir()  # for the file of the current cluster's address, whose folder Ray does not create
+    own = {"PYTHONPATH": "tests", "RAY_ADDRESS": "", "RAY_TMPDIR": str(folder)}
+    environment = {**os.environ, **ENVIRONMENT, **own}
     command = [sys.executable, "-m", "support.ray_cluster", json.dumps(head), str(folder)]
     with (folder / "cluster.log").open("w") as log:
         process = subprocess.Popen(
@@ -72,7 +76,7 @@ def running(**head: Any) -> Iterator[RayCluster]:
 def dragoman(*arguments: str) -> "subprocess.CompletedProcess[str]":
     """Runs a command that connects to the cluster."""
     command = [sys.executable, "-m", "dragoman", *arguments]
-    return subprocess.run(command, capture_output=True, text=True, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, timeout=_DEADLINE_S)
 
 
 def main() -> None:
