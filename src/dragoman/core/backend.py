@@ -270,6 +270,8 @@ class Backend(ABC):
 
     name: str = ""
     """The name in headers, logs and metrics; empty: `backend` of `health`."""
+    answers_in_turn: bool = False
+    """Several responses to one prompt cost least one after the other, because its cache has the prompt by then."""
 
     @abstractmethod
     def models(self) -> Sequence[ServedModel]:

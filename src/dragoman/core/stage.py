@@ -9,7 +9,7 @@ objects, of which only the one that stores responses does I/O; the one loop that
 (`gateway/response_stream.py`). A stage requests a second response of the model by `reask`.
 """
 
-from collections.abc import Iterable, Mapping, Sequence, Set
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from dragoman.core.events import ALL_EVENTS, AnyEvent, EventType, Failure, Finish, Notice
@@ -25,6 +25,11 @@ class ReaskRequest(NamedTuple):
     request: Request
     notice: Notice
     """The warning for the client and the log."""
+    vote: Callable[[Sequence[AnyEvent]], Hashable | None] | None = None
+    """Returns what a second response is compared with others by; None for one that does not help.
+
+    None: such responses cannot be compared.
+    """
 
 
 class EventStage:

@@ -38,6 +38,7 @@ from dragoman.gateway.routing.router import (
     rerouted,
     with_last_resort,
 )
+from dragoman.gateway.second_opinion.opinions import opinions_of
 from dragoman.gateway.storage.response_store import ResponseStore
 from dragoman.gateway.token_counting import TokenCount, TokenCounter
 from dragoman.gateway.vendor_tools import client_run_tools
@@ -91,6 +92,7 @@ class Gateway:
         self._vendor_tools = vendor_tools
         self.seal = seal or Seal()
         """Signs compacted conversations."""
+        self._opinions = opinions_of(policy, rules, self._router, prices)
         self._builder = ResponseBuilder(self.response_store, policy, self.seal, vendor_tools)
         self._token_counter = TokenCounter(self._router, self.response_store, self.seal, vendor_tools)
         self.progress: Callable[[str], None] | None = None
@@ -105,7 +107,7 @@ class Gateway:
         for backend in self._backends:
             await backend.start()
         await self._vendor_tools.start()
-        self._router.check_aliases()
+        self._router.check_aliases(self._policy.second_opinion)
         if self.placer is not None:
             await self.placer.start()
 
@@ -123,7 +125,7 @@ class Gateway:
             await self._vendor_tools.start()
         if self.prices is not None and self.prices is not running.prices:
             self.prices.preload()
-        self._router.check_aliases()
+        self._router.check_aliases(self._policy.second_opinion)
         if self.placer is not None:
             await self.placer.start()
 
@@ -319,8 +321,13 @@ class Gateway:
                 if error is None:
                     raise
                 raise error from None
-            arguments = (job, rerouted(routes[0], job.request), warnings, client_stages)
+            opinion = None if self._opinions is None else self._opinions.begin(request, context.client, routes[0])
+            stages = client_stages if opinion is None else (opinion.costs, *client_stages)
+            arguments = (job, rerouted(routes[0], job.request), warnings, stages)
             attempt = await off_loop(context.is_large, self._builder.attempt, *arguments)
+            if opinion is not None:
+                opinion.runs_tools = job.vendor_tools is not None
+                attempt = msgspec.structs.replace(attempt, answer_reask=opinion.answer)
             return attempt if len(routes) == 1 else msgspec.structs.replace(attempt, may_fail_over=True)
 
         events = stream_response(next_attempt)

@@ -6,14 +6,15 @@ If a backend fails before anything has come out of the stages, the next attempt 
 the events before the first content (`Start`, warnings, token counts) wait for it.
 
 A second response, which a stage asks for, is collected whole, so a streaming client gets pings meanwhile. It is limited
-in time. If it fails, the stage sends the first response with a warning.
+in time. If it fails, the stage sends the first response with a warning. Samples of it, or another model's, are those of
+`gateway/second_opinion`.
 """
 
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -21,7 +22,7 @@ from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UsageError, loggable_message
 from dragoman.core.events import AnyEvent, EventType, Failure, Finish, Notice, Start, UsageUpdate
 from dragoman.core.messages import Request
-from dragoman.core.stage import EventPipeline, EventStage, ReaskRequest
+from dragoman.core.stage import EventPipeline, ReaskRequest
 
 log = logging.getLogger("dragoman.guard")
 
@@ -30,6 +31,16 @@ _PRECEDES_CONTENT: Final[frozenset[EventType]] = frozenset((Start, Notice, Usage
 
 Generate: TypeAlias = Callable[[Request, ExchangeContext], EventStream]
 """Returns the events of a response to a request."""
+
+
+class SecondResponse(NamedTuple):
+    """What a re-ask has led to."""
+
+    events: Sequence[AnyEvent]
+    failed: bool
+    """It broke off, or there was none."""
+    notices: Sequence[Notice] = ()
+    """Warnings about it."""
 
 
 class BackendAttempt(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +60,10 @@ class BackendAttempt(msgspec.Struct, frozen=True, kw_only=True):
     """Whether the stages run in a thread where a response begins and ends, as for a large request."""
     may_fail_over: bool = False
     """Whether another backend can be asked if this one fails before its first content."""
+    answer_reask: "Callable[[BackendAttempt, ReaskRequest], Awaitable[SecondResponse]] | None" = None
+    """Returns the second response; None: the same model is asked, once."""
+    wrap: Callable[[Generate], Generate] | None = None
+    """Adds to another backend's responses what is in `generate`; None: nothing."""
 
 
 NextAttempt: TypeAlias = Callable[[DragomanError | None], Awaitable[BackendAttempt]]
@@ -106,7 +121,10 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
             attempt.context.attempts.reask(reask.notice.code)
-            await _reask(attempt, reask, stage)
+            second = await (attempt.answer_reask or _reask)(attempt, reask)
+            stage.merge_reask(second.events, failed=second.failed)
+            if second.notices and (out := pipeline.feed(second.notices, number + 1)):
+                yield out
         out = await asyncio.to_thread(pipeline.close_stage, number) if in_thread else pipeline.close_stage(number)
         if out:
             yield out
@@ -146,22 +164,35 @@ def _is_boundary(batch: Sequence[AnyEvent]) -> bool:
     return isinstance(batch[0], Start) or isinstance(batch[-1], Finish | Failure)
 
 
-async def _reask(attempt: BackendAttempt, reask: ReaskRequest, stage: EventStage) -> None:
-    """Collects a second response for the stage."""
-    second_context, timeout_s = msgspec.structs.replace(attempt.context, reasked=True), attempt.reask_timeout_s
-    events: list[AnyEvent] = []
-    failed = True
+async def _reask(attempt: BackendAttempt, reask: ReaskRequest) -> SecondResponse:
+    """Returns the model's second response."""
+    second_context, events = msgspec.structs.replace(attempt.context, reasked=True), list[AnyEvent]()
     try:
-        async with asyncio.timeout(timeout_s), aclosing(attempt.generate(reask.request, second_context)) as batches:
-            async for batch in batches:
-                events += batch
-                if isinstance(batch[-1], Failure):
-                    raise batch[-1].error
-        failed = False
+        async with asyncio.timeout(attempt.reask_timeout_s):
+            await collect_events(attempt.generate(reask.request, second_context), events)
+        return SecondResponse(events, failed=False)
     except UsageError:  # a bug in Dragoman itself
         raise
     except TimeoutError:
-        log.warning("the model could not be re-asked: it took more than %g s", timeout_s)
+        log_timeout(attempt)
     except DragomanError as error:
         log.warning("the model could not be re-asked: %s", loggable_message(error))
-    stage.merge_reask(events, failed=failed)
+    return SecondResponse(events, failed=True)
+
+
+def log_timeout(attempt: BackendAttempt) -> None:
+    """Logs that a second response was not complete in time."""
+    log.warning("the model could not be re-asked: it took more than %g s", attempt.reask_timeout_s)
+
+
+async def collect_events(response: EventStream, events: list[AnyEvent]) -> None:
+    """Adds the events of a response to a list, as they arrive.
+
+    Raises:
+        DragomanError: The response failed.
+    """
+    async with aclosing(response) as batches:
+        async for batch in batches:
+            events += batch
+            if isinstance(batch[-1], Failure):
+                raise batch[-1].error

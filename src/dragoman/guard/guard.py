@@ -10,7 +10,7 @@ event waits for the end of the response, which shows whether the model can be re
 """
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from msgspec.structs import replace
@@ -76,10 +76,8 @@ class ToolCallGuard(EventStage):
         self._valid: list[ToolCall] = []
         self._reasked = False
         """Whether the backend itself has re-asked the model."""
-        self._reported = False
-        """Whether `reask_failed` was reported."""
-        self._reask_failed = self._merged = False
-        """A second response was no better; one was merged."""
+        self._reported = self._reask_failed = self._merged = False
+        """Whether `reask_failed` was reported; a second response was no better; one was merged."""
         self._replaced_text: list[AnyEvent] = []
         """Text of the first response that the second response replaces."""
         self.called_unoffered = False
@@ -254,7 +252,7 @@ class ToolCallGuard(EventStage):
         self._valid.append(ToolCall(call.start.id, name, verdict.arguments))
         steps = (*call.repairs(event), *verdict.repairs)
         last = replace(event, repairs=steps, schema_valid=verdict.valid)
-        before: list[AnyEvent] = [call.start, *_delta(event.index, verdict.arguments)] if call.buffered else []
+        before: list[AnyEvent] = [call.start, *reask.delta_of(event.index, verdict.arguments)] if call.buffered else []
         renamed = [step for step in steps if step in tool_name_match.STEPS]
         warnings = [*call_warnings(call, verdict, (*renamed, *verdict.repairs), times, self._copies)]
         if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
@@ -308,7 +306,7 @@ class ToolCallGuard(EventStage):
             last = replace(event, repairs=call.repairs(event), schema_valid=False)
         if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
-        call_events = (call.start, *_delta(event.index, call.arguments), last)
+        call_events = (call.start, *reask.delta_of(event.index, call.arguments), last)
         rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), call_events, [])
         self.rejected.append(rejected)
         self._waiting.append(rejected)
@@ -327,9 +325,9 @@ class ToolCallGuard(EventStage):
         may = self._policy.reask and not self._reasked and complete and len(self.received) < MAX_KEPT_EVENTS
         if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None
-        most = self._policy.reask_max_tokens
+        most, events = self._policy.reask_max_tokens, self.received[self._round_start :]
         request = replace(self._request, messages=(*self._request.messages, *self._later))
-        return reask.build_reask(request, self.received[self._round_start :], self.rejected, self._valid, most)
+        return reask.build_reask(request, events, self.rejected, self._valid, most)._replace(vote=self._vote)
 
     def _call_missing(self) -> bool:
         required = {"required": True, "named": self._choice.name in self._tools}.get(self._choice.mode, False)
@@ -343,26 +341,17 @@ class ToolCallGuard(EventStage):
 
     def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
         """Replaces rejected calls by the model's second response, whose calls are validated too."""
-        second = ToolCallGuard(self._request, replace(self._policy, buffering="all", reask=False))
+        second, self._merged = self.second_guard(), True
         sent = second.feed(events)
-        self._merge(second, () if failed else sent)
-        self._merged = True
-
-    def _merge(self, second: "ToolCallGuard", events: Iterable[AnyEvent]) -> None:
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
-        calls = reask.collect_calls(events, self._valid)
+        calls = reask.collect_calls(() if failed else sent, self._valid)
         texts = [event for event in second.received if isinstance(event, TextDelta)]
-        is_text_only = (
-            not (second.rejected or second.called_unoffered)
-            and self._choice.mode in ("auto", "none")
-            and any(e.text.strip() for e in texts)
-        )
         if calls:
             most = self._policy.max_calls - len(self._valid) if self._policy.max_calls else None
             self._waiting, left = reask.merge_calls(self._waiting, calls, most)
             self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
             self._waiting += left
-        elif is_text_only:
+        elif second.is_text_only:
             self._waiting = [each for each in self._waiting if not isinstance(each, RejectedCall)]
             self._replaced_text = [event for each in self.rejected for event in each.leftover]
             self.rejected.clear()
@@ -370,6 +359,21 @@ class ToolCallGuard(EventStage):
             self.finish = second.finish or self.finish
         else:
             self._reask_failed = True
+
+    def second_guard(self) -> "ToolCallGuard":
+        """Returns the guard of a second response."""
+        return ToolCallGuard(self._request, replace(self._policy, buffering="all", reask=False))
+
+    def _vote(self, events: Sequence[AnyEvent]) -> tuple[CallKey, ...] | None:
+        """Returns the calls of a second response, to compare it with others; None: it does not help."""
+        second = self.second_guard()
+        return reask.vote_of(second.feed(events), self._valid, second.rejected, is_text=second.is_text_only)
+
+    @property
+    def is_text_only(self) -> bool:
+        """Whether the response is text, and may be."""
+        is_allowed = not (self.rejected or self.called_unoffered) and self._choice.mode in ("auto", "none")
+        return is_allowed and any(isinstance(each, TextDelta) and each.text.strip() for each in self.received)
 
     def close(self) -> list[AnyEvent]:
         """Returns all events that waited, and Finish if it has arrived."""
@@ -394,7 +398,3 @@ class ToolCallGuard(EventStage):
         if open and open.buffered:  # the response ended within this call
             out += reask.incomplete_call_as_text(open.start.name, call_as_text(open.start.name, open.arguments, ""), ())
         return [self._renumber(event) for event in out]
-
-
-def _delta(index: int, arguments: str) -> list[ToolCallDelta]:
-    return [ToolCallDelta(index, arguments)] if arguments else []

@@ -59,6 +59,21 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     ] = True
     reask_max_tokens: Annotated[int, setting("Maximum tokens of the second response.", ge=1)] = 2048
     reask_timeout_s: Annotated[float, setting("Timeout for the second response, in seconds.", gt=0)] = 60.0
+    second_opinion: Annotated[
+        str,
+        setting(
+            "Model that is re-asked instead, where the route names none; empty: the model that wrote the response."
+        ),
+    ] = ""
+    samples: Annotated[
+        int,
+        setting(
+            "Second responses of the same model, up to 8; of several, the calls that most of them make are used. Each "
+            "costs a generation.",
+            ge=1,
+            le=8,
+        ),
+    ] = 1
     max_identical_calls: Annotated[
         int,
         setting(

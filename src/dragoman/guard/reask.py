@@ -27,7 +27,7 @@ from dragoman.core.events import (
     ToolCallStart,
 )
 from dragoman.core.messages import Message, Part, Request, Text, ToolCall, ToolChoice, ToolResult, UnknownPart
-from dragoman.core.repeated_call import call_key
+from dragoman.core.repeated_call import CallKey, call_key
 from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 
@@ -143,6 +143,11 @@ def _is_in_text(failed: RejectedCall, parts: Sequence[Part]) -> bool:
     return any(isinstance(part, Text) and raw and raw in part.text for part in parts)
 
 
+def delta_of(index: int, arguments: str) -> list[ToolCallDelta]:
+    """Returns the event with the arguments of a call; none if they are empty."""
+    return [ToolCallDelta(index, arguments)] if arguments else []
+
+
 def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> list[ReaskedCall]:
     """Returns the complete calls in the events of a second response, without those that are in `passed`."""
     known = {call_key(call.name, call.arguments) for call in passed}
@@ -162,6 +167,21 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
             case _:
                 pass
     return [each for each in calls if call_key(each.call.name, each.call.arguments) not in known]
+
+
+def vote_of(
+    sent: Iterable[AnyEvent], passed: Sequence[ToolCall], rejected: Sequence[RejectedCall], *, is_text: bool
+) -> tuple[CallKey, ...] | None:
+    """Returns what a second response is compared with others by: its calls; None: it does not help.
+
+    Args:
+        sent: Its events that passed the guard.
+        passed: The valid calls of the first response.
+        rejected: Its rejected calls.
+        is_text: Whether it is text, and may be.
+    """
+    calls = tuple(call_key(each.call.name, each.call.arguments) for each in collect_calls(sent, passed))
+    return None if rejected or not (calls or is_text) else calls
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:

@@ -48,23 +48,18 @@ class VetoGuard(ToolCallGuard):
 
     def calls_in(self, events: Sequence[AnyEvent]) -> list[ToolCall]:
         """Returns the calls that would be sent of a second response to a re-ask."""
-        sent = ToolCallGuard(self._request, self._second_policy()).feed(events)
+        sent = super().second_guard().feed(events)
         return [each.call for each in reask.collect_calls(sent, ())]
 
     def decide(self, call: ToolCall, reason: str) -> None:
         """Sets whether a call is sent; `reason`: why not, "" if it is."""
         self._decisions[call.name, call.arguments] = reason
 
-    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
-        """Replaces rejected calls by the model's second response, whose calls must be allowed too."""
-        second = VetoGuard(self._request, self._second_policy())
+    def second_guard(self) -> ToolCallGuard:
+        """Returns the guard of a second response, whose calls must be allowed too."""
+        second = VetoGuard(self._request, replace(self._policy, buffering="all", reask=False))
         second._decisions = self._decisions
-        sent = second.feed(events)
-        self._merge(second, () if failed else sent)
-        self._merged = True
-
-    def _second_policy(self) -> GuardPolicy:
-        return replace(self._policy, buffering="all", reask=False)
+        return second
 
     def _judge(self, call: PendingCall, arguments: str) -> Verdict:
         verdict = super()._judge(call, arguments)

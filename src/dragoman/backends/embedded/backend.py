@@ -35,6 +35,7 @@ class EmbeddedBackend(Backend):
     """The models of this machine."""
 
     name = "embedded"
+    answers_in_turn = True
 
     def __init__(
         self, config: EmbeddedConfig, path: Path, default: EmbeddedModel, report: Callable[[str], None]

@@ -58,6 +58,7 @@ class EmbeddedModel(Backend):
     """One model, run by one llama.cpp process."""
 
     name = "embedded"
+    answers_in_turn = True
 
     def __init__(
         self,

@@ -34,6 +34,8 @@ _PROVIDERS: Final = {"claude_cli": "anthropic", "embedded": "llama_cpp"}
 class SharedBackend(Backend):
     """A backend of the process that runs the models."""
 
+    answers_in_turn = True
+
     def __init__(
         self,
         process: ModelsCalls,

@@ -128,7 +128,7 @@ class _VetoBuilder(ResponseBuilder):
         for stage in attempt.pipeline.stages:
             if isinstance(stage, VetoGuard):
                 veto = CallVeto(stage, self._hooks, attempt.request)
-                return msgspec.structs.replace(attempt, generate=veto.wrap(attempt.generate))
+                return msgspec.structs.replace(attempt, generate=veto.wrap(attempt.generate), wrap=veto.wrap)
         return attempt
 
     def _guard(self, request: Request, policy: GuardPolicy, later: Sequence[Message]) -> EventStage:

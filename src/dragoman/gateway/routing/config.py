@@ -52,6 +52,13 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     describe_images: Annotated[
         str, setting("Vision model that describes images for a model that sees none; empty: none does.")
     ] = ""
+    second_opinion: Annotated[
+        str,
+        setting(
+            "Model or alias that is re-asked instead of the one whose response was not valid; empty: "
+            "`guard.second_opinion`."
+        ),
+    ] = ""
 
     def weights(self) -> Mapping[str, float]:
         """Returns the models of `use` with their weights."""

@@ -71,6 +71,8 @@ class Routes:
         self.rules = tuple(_compile(config, number) for number, config in enumerate(configs, 1))
         self.describe_images = any(rule.config.describe_images for rule in self.rules)
         """Whether a route replaces images by descriptions."""
+        self.names_second_opinion = any(rule.config.second_opinion for rule in self.rules)
+        """Whether a route names a model that is re-asked."""
         self.balances_by_prefix = any(rule.balance == "prefix" for rule in self.rules)
         """Whether a route treats upstreams as replicas of one model."""
         self._decided: OrderedDict[str, RouteDecision | None] = OrderedDict()
@@ -101,6 +103,8 @@ class Routes:
             yield from ((name, f"{rule.where}.use") for name in rule.config.weights())
             if rule.config.describe_images:
                 yield rule.config.describe_images, f"{rule.where}.describe_images"
+            if rule.config.second_opinion:
+                yield rule.config.second_opinion, f"{rule.where}.second_opinion"
 
     def routed_request(self, request: Request, client: ClientFacts) -> RoutedRequest:
         """Returns the request as the conditions see it."""
@@ -135,7 +139,8 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
         hint = one_of(config.balance, BALANCES, "expected ")
         raise ConfigError(f"unknown {quote(config.balance)}{hint} - at {where}.balance")
     weights = config.weights()
-    if not weights and not config.describe_images and config.balance != "prefix":
+    other = config.second_opinion
+    if not (weights or config.describe_images or other) and config.balance != "prefix":
         raise ConfigError(f"expected a model, a list of models, or a table of weights, got none - at {where}.use")
     if wrong := next((model for model, weight in weights.items() if not 0 < weight < float("inf")), None):
         raise ConfigError(f"expected a weight above 0, got {weights[wrong]:g} for {quote(wrong)} - at {where}.use")
@@ -148,5 +153,7 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
         raise ConfigError(
             f"expected at least min_tokens, {config.min_tokens}, got {config.max_tokens} - at {where}.max_tokens"
         )
+    if other and set(weights) == {other}:
+        raise ConfigError(f"expected another model than that of `use`, got {quote(other)} - at {where}.second_opinion")
     used = config.balance or ("weighted" if isinstance(config.use, dict) else "order")
     return RouteRule(name, conditions_of(config, where), config, used, where)

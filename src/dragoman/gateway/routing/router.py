@@ -63,17 +63,21 @@ class Router:
         self._index: dict[str, list[tuple[Backend, str]]] = {}
         """By each listed name: the backends that list it, each with its own name of the model."""
 
-    def check_aliases(self) -> None:
-        """Rejects an alias or a rule with an unknown model; not while a backend does not know its models yet.
+    def check_aliases(self, second_opinion: str = "") -> None:
+        """Rejects settings that name an unknown model; not while a backend does not know its models yet.
+
+        Args:
+            second_opinion: The model of `guard.second_opinion`; empty: there is none.
 
         Raises:
-            ConfigError: No backend serves a model that an alias or a rule names.
+            ConfigError: No backend serves a model that an alias, a rule or this setting names.
         """
         known = self._models_by_name()
         for alias, target in ((alias, target) for alias, targets in self._model_aliases.items() for target in targets):
             if not self._providers_of(target) and all(backend.models() for backend in self._backends):
                 raise unknown_alias_target(alias, target, known)
-        for name, place in self._rules.targets() if self._rules else ():
+        targets = [(second_opinion, "guard.second_opinion")] if second_opinion else []
+        for name, place in (*targets, *(self._rules.targets() if self._rules else ())):
             if not self._named(name) and all(backend.models() for backend in self._backends):
                 raise unknown_target(name, known, place)
 
@@ -196,6 +200,34 @@ class Router:
         return [
             ModelRoute(backend, msgspec.structs.replace(request, model=id))
             for backend, id in self._named(model)
+            if permissions is None or permissions.admits_upstream(backend_name(backend))
+        ]
+
+    def second_opinion(self, request: Request, client: ClientFacts, default: str) -> str:
+        """Returns the model that is re-asked about the response to this request; empty: the one that wrote it.
+
+        Args:
+            request: The request of the client.
+            client: Who sent it.
+            default: The model of the settings, where the route names none.
+        """
+        decision = None if self._rules is None else self._rules.decide(request, client, self._load)
+        return (decision.rule.config.second_opinion if decision is not None else "") or default
+
+    def permitted_routes(self, name: str, request: Request, client: ClientFacts) -> list[ModelRoute]:
+        """Returns the backends that serve a model of the settings; empty: none does, or the API key may not use it.
+
+        Args:
+            name: The model or alias.
+            request: The request for it.
+            client: Who is to get the response.
+        """
+        permissions = client.permissions
+        if permissions is not None and not permissions.admits_model(name):
+            return []
+        return [
+            ModelRoute(backend, msgspec.structs.replace(request, model=id))
+            for backend, id in self._named(name)
             if permissions is None or permissions.admits_upstream(backend_name(backend))
         ]
 

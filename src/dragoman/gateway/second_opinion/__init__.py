@@ -1,0 +1,1 @@
+"""Second responses from several samples, or from another model, where the guard rejects the first."""
