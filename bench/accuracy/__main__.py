@@ -20,8 +20,14 @@ def main() -> None:
     parser.add_argument(
         "--record", action="store_true", help="store the texts for the tests, without asking the models"
     )
+    parser.add_argument(
+        "--inputs", action="store_true", help="print digests of the engine's inputs, without the models"
+    )
     args = parser.parse_args()
     cases = [*(own() if "own" in args.sets else ()), *(bfcl.cases(args.each) if "bfcl" in args.sets else ())]
+    if args.inputs:
+        print(*(line for model in args.model for line in generate.inputs(model, cases, args.rungs)), sep="\n")
+        return
     if not args.record:
         os.nice(5)  # for hours
         for model in args.model:

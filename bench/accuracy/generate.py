@@ -8,7 +8,7 @@ import json
 import os
 import sys
 import time
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
 from typing import Any
@@ -113,8 +113,7 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     stored = {(each.id, each.rung): each for each in read(path)}
     pairs = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.call_count == "one")
     to_generate = [(case, rung) for case, rung in pairs if (case.id, rung) not in stored]
-    config = EmbeddedConfig(model=model, prefix_cache_mb=0, context_window=4096, max_concurrency=1, threads=threads)
-    backend = EmbeddedModel.from_config(config, weights.find_weights(model), _say)
+    backend = _backend(model, threads)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
     try:
@@ -128,6 +127,26 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
                     _say(f"{number}/{len(to_generate)} {case.id} {rung} {text.seconds:.1f} s {text.text!r:.150}")
     finally:
         await backend.close()
+
+
+def inputs(model: str, cases: Sequence[Case], rungs: Sequence[str]) -> Iterator[str]:
+    """Yields a line for each prompt and rung, with a digest of the engine's input.
+
+    Where two versions have the same line, the model writes the same text. Rungs that re-ask are left out.
+    """
+    backend = _backend(model, threads=1)
+    for case in cases:
+        for rung in rungs:
+            if rung in REASK_RUNGS or (rung == "required" and case.call_count != "one"):
+                continue
+            body = backend.prepare(_request(case, model, rung)).body
+            its = {key: value for key, value in body.items() if key != "grammar" or rung not in UNCONSTRAINED_RUNGS}
+            yield f"{case.id} {rung} {digest(its)}"
+
+
+def _backend(model: str, threads: int) -> EmbeddedModel:
+    config = EmbeddedConfig(model=model, prefix_cache_mb=0, context_window=4096, max_concurrency=1, threads=threads)
+    return EmbeddedModel.from_config(config, weights.find_weights(model), _say)
 
 
 async def _generate_text(

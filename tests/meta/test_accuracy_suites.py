@@ -1,6 +1,9 @@
 """The suites of whole exchanges (fresh prompts, tasks of several turns), and the comparison of recordings."""
 
+import ast
+import asyncio
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import msgspec
@@ -9,10 +12,13 @@ from bench.accuracy import compare, fresh, judge, texts
 from bench.accuracy.cases import Case
 from bench.accuracy.cases import fresh as fresh_cases
 from bench.accuracy.multi_turn import tasks
+from bench.accuracy.multi_turn.__main__ import play
+from bench.accuracy.multi_turn.players import Spent
+from bench.accuracy.multi_turn.recording import markdown
 from bench.accuracy.multi_turn.tasks import SimulatedSystem, as_source, problem
 from jsonschema import Draft202012Validator
 
-from dragoman.core.messages import ToolCall
+from dragoman.core.messages import Message, Part, Text, Tool, ToolCall
 from support.check_each import check_each
 
 CASES = {case.id: case for case in fresh_cases()}
@@ -139,15 +145,15 @@ TASK = tasks.tasks()[0]
 
 def test_first_tasks_of_each_system_are_used() -> None:
     assert len(tasks.tasks()) == 12
-    assert [task.id.rpartition("_")[2] for task in tasks.tasks()[::3]] == ["1", "50", "100", "150"]
+    assert [task.id.rpartition("_")[2] for task in tasks.tasks()[::3]] == ["6", "50", "100", "150"]
 
 
 def test_simulated_tools_keep_their_state() -> None:
-    simulation = SimulatedSystem(TASK)
-    assert "log.txt" not in simulation.execute(("ls", "{}"))
-    simulation.execute(("cd", '{"folder": "workspace"}'))
-    assert "log.txt" in simulation.execute(("ls", "{}"))
-    assert "log.txt" not in SimulatedSystem(TASK).execute(("ls", "{}"))
+    simulation, name = SimulatedSystem(TASK), ("touch", '{"file_name": "new.txt"}')
+    assert "new.txt" not in simulation.execute(("ls", "{}"))
+    simulation.execute(name)
+    assert "new.txt" in simulation.execute(("ls", "{}"))
+    assert "new.txt" not in SimulatedSystem(TASK).execute(("ls", "{}"))
 
 
 def test_invalid_call_gets_an_error_as_result() -> None:
@@ -164,12 +170,43 @@ def test_call_becomes_source_with_literal_values() -> None:
 
 
 def test_checker_accepts_right_calls_and_rejects_missing_ones() -> None:
-    right = [
-        [[("ls", '{"a": true}')]],
-        [[("cd", '{"folder": "workspace"}'), ("mv", '{"source": "log.txt", "destination": "archive"}')]],
-        [[("cd", '{"folder": "archive"}')], [("grep", '{"file_name": "log.txt", "pattern": "Error"}')]],
-        [[("tail", '{"file_name": "log.txt", "lines": 20}')]],
-    ]
+    right = [[[as_call(source)] for source in turn] for turn in tasks.truth(TASK)]
     assert problem(TASK, right) == ""
-    assert problem(TASK, [*right[:3], []]) == "empty_turn_model_response"
-    assert problem(TASK, [right[0], [[("ls", "{}")]], *right[2:]]) == "instance_state_mismatch"
+    assert problem(TASK, [*right[:4], []]) == "empty_turn_model_response"
+    assert problem(TASK, [[[("ls", "{}")]], *right[1:]]) == "instance_state_mismatch"
+
+
+class ScriptedPlayer:
+    """Answers with the calls of a script, one at a time, and "Done." after those of each turn."""
+
+    def __init__(self, turns: Sequence[Sequence[str]]) -> None:
+        self.spent = Spent()
+        self._answers = [part for turn in turns for part in (*map(self._call, turn), Text("Done."))]
+
+    def _call(self, source: str) -> Part:
+        return ToolCall("id", *as_call(source))
+
+    async def answer(self, messages: Sequence[Message], tools: Sequence[Tool], seed: int) -> tuple[Part, ...]:
+        assert tools == TASK.tools
+        return (self._answers.pop(0),)
+
+
+def test_task_is_played_turn_by_turn() -> None:
+    run = asyncio.run(play(TASK, ScriptedPlayer(tasks.truth(TASK)), "scripted", 0))
+    assert run.problem == ""
+    assert [len(turn) for turn in run.turns] == [2, 1, 1, 1, 4]
+    assert run.texts == ["Done."] * 5
+    assert "| scripted | 1 of 1 | 5 of 5 | 9 | 0 | 0 |" in markdown([run])
+
+
+def test_turn_ends_after_eight_answers() -> None:
+    run = asyncio.run(play(TASK, ScriptedPlayer([["ls()"] * 40]), "scripted", 0))
+    assert [len(turn) for turn in run.turns] == [8] * 5
+    assert run.problem == "instance_state_mismatch"
+
+
+def as_call(source: str) -> tuple[str, str]:
+    call = ast.parse(source, mode="eval").body
+    assert isinstance(call, ast.Call)
+    assert isinstance(call.func, ast.Name)
+    return call.func.id, json.dumps({str(each.arg): ast.literal_eval(each.value) for each in call.keywords})

@@ -22,7 +22,7 @@ CLASSES: Mapping[str, str] = {
 }
 """Simulated systems that a task can use alone, and the files with their tools; others need packages that it lacks."""
 EACH = 3
-"""Tasks of each system: the first of the file."""
+"""Tasks of each system: the first that offer all of its tools, so that the prompts begin equally."""
 
 Call: TypeAlias = tuple[str, str]
 """Name of a tool, and its arguments as JSON."""
@@ -49,11 +49,9 @@ def tasks() -> tuple[Task, ...]:
 
 def _tasks_of(name: str) -> Iterator[Task]:
     for row in bfcl.rows(f"{CATEGORY}.json"):
-        if row["involved_classes"] == [name]:
+        if row["involved_classes"] == [name] and not row.get("excluded_function"):
             turns = tuple("\n".join(message["content"] for message in turn) for turn in row["question"])
-            excluded = row.get("excluded_function", ())
-            functions = _functions(CLASSES[name])
-            yield Task(row["id"], turns, tuple(bfcl.tool_of(f) for f in functions if f["name"] not in excluded))
+            yield Task(row["id"], turns, tuple(map(bfcl.tool_of, _functions(CLASSES[name]))))
 
 
 @cache
