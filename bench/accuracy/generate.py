@@ -60,22 +60,24 @@ class Meter:
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
         before, first, began_cpu_s = self.output_tokens, True, 0.0
-        async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
-            async for output in outputs:
-                match output:
-                    case Progress(total):
-                        self.input_tokens += total if first else 0
-                        first = False
-                    case TokenText(text):
-                        began_cpu_s = began_cpu_s or self._spent()
-                        self.text += text
-                        self.output_tokens += 1
-                    case Done(finish, tokens, cached):
-                        self.finish, self.output_tokens = finish, before + tokens
-                        self.cached_tokens += cached
-                yield output
-        self.texts.append(self.text)
-        self.writing_cpu_s += self._spent() - began_cpu_s if began_cpu_s else 0.0
+        try:
+            async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
+                async for output in outputs:
+                    match output:
+                        case Progress(total):
+                            self.input_tokens += total if first else 0
+                            first = False
+                        case TokenText(text):
+                            began_cpu_s = began_cpu_s or self._spent()
+                            self.text += text
+                            self.output_tokens += 1
+                        case Done(finish, tokens, cached):
+                            self.finish, self.output_tokens = finish, before + tokens
+                            self.cached_tokens += cached
+                    yield output
+        finally:  # also if the caller needs no more
+            self.texts.append(self.text)
+            self.writing_cpu_s += self._spent() - began_cpu_s if began_cpu_s else 0.0
 
     def last_text(self, id: str, model: str, rung: str) -> RecordedText:
         """Returns the last run's text, and the cost of all."""

@@ -3,7 +3,8 @@
 import ast
 import asyncio
 import json
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
 from pathlib import Path
 
 import msgspec
@@ -11,6 +12,7 @@ import pytest
 from bench.accuracy import compare, fresh, judge, texts
 from bench.accuracy.cases import Case
 from bench.accuracy.cases import fresh as fresh_cases
+from bench.accuracy.generate import Meter
 from bench.accuracy.multi_turn import tasks
 from bench.accuracy.multi_turn.__main__ import play
 from bench.accuracy.multi_turn.players import Spent
@@ -18,6 +20,7 @@ from bench.accuracy.multi_turn.recording import markdown
 from bench.accuracy.multi_turn.tasks import SimulatedSystem, as_source, problem
 from jsonschema import Draft202012Validator
 
+from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.messages import Message, Part, Text, Tool, ToolCall
 from support.check_each import check_each
 
@@ -90,6 +93,27 @@ def test_right_and_wrong_answers_are_counted_by_group() -> None:
         ("no suitable tool, auto, temperature 0", 1, 1, 0),
         ("no suitable tool, auto, temperature 0.3", 0, 1, 1),
     ]
+
+
+class ScriptedEngine:
+    pid = None
+
+    async def complete(self, body: object, *, admitted: bool) -> AsyncGenerator[Output, None]:
+        for output in (Progress(7, 7), TokenText("a"), TokenText("b"), Done("stop", 2, 0)):
+            yield output
+
+
+async def metered_texts(most: int) -> list[str]:
+    meter = Meter(ScriptedEngine())
+    async with aclosing(meter.complete({"prompt": "x"})) as outputs:
+        for _ in range(most):
+            await anext(outputs)
+    return meter.texts
+
+
+def test_meter_stores_a_text_that_is_not_read_to_its_end() -> None:
+    assert asyncio.run(metered_texts(2)) == ["a"]
+    assert asyncio.run(metered_texts(4)) == ["ab"]
 
 
 def test_interval_is_within_bounds_and_narrows() -> None:
