@@ -46,6 +46,7 @@ SEPARATE_RUNGS = (
     Rung("instructed when to call", "told", published=False),
     Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK),
     Rung("one call required", "required", policy=REASK),
+    Rung("several calls planned", "planned", "again", REASK),
 )
 
 

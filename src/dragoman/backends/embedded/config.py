@@ -57,6 +57,14 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         setting("Tools that stay if `first_response_target_s` leaves no room for all, the most important first."),
     ] = ()
+    plan_calls: Annotated[
+        str,
+        setting(
+            "Whether the model is asked how many calls a prompt needs, and then has to write as many if it needs "
+            "several; `auto`: models for which this was measured to help (docs/accuracy.md).",
+            choices=("auto", "on", "off"),
+        ),
+    ] = "auto"
     folders: Annotated[
         tuple[str, ...], setting("Folders whose .gguf files are served too, also those in folders below.")
     ] = ()

@@ -16,12 +16,14 @@ import msgspec
 
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
+from dragoman.backends.embedded.continued import extended
 from dragoman.backends.embedded.engine.settings import engine_settings
-from dragoman.backends.embedded.grammar import constrain, gbnf_fields
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields, planned_grammar
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
+from dragoman.backends.embedded.questions.call_plan import CallPlan, several_calls_from
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.request_limits import apply_trim
@@ -116,10 +118,10 @@ class EmbeddedModel(Backend):
         """The path of a model that writes no text."""
         settings = engine_settings(path, projector, context_window, self._pooling, config)
         self._uses_gbnf = bool(settings.program)
+        self.several_calls_from = several_calls_from(config, profile)
         self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
-        self.engine = self._new_engine()
-        self._has_ended = False
+        self.engine, self._has_ended = self._new_engine(), False
 
     @classmethod
     def from_config(cls, config: EmbeddedConfig, path: Path, report: Callable[[str], None]) -> "EmbeddedModel":
@@ -314,6 +316,23 @@ class EmbeddedModel(Backend):
             fields = {"grammar": grammar} if grammar else {}
         body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered)
+
+    def prepare_plan(self, request: Request, prepared: PreparedPrompt, plan: CallPlan) -> PreparedPrompt | None:
+        """Returns the prompt and the grammar of planned calls.
+
+        Args:
+            request: the request.
+            prepared: what the engine would be sent without a plan.
+            plan: the plan.
+
+        Returns:
+            None if the model cannot be constrained to so many calls.
+        """
+        grammar = planned_grammar(self.format, request, plan.calls)
+        if grammar is None:
+            return None
+        body = prepared.body | {"prompt": extended(prepared.body["prompt"], plan.opening), "grammar": grammar}
+        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, plan.notice])
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
