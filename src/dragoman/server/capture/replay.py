@@ -22,6 +22,7 @@ from dragoman.core.messages import JsonText, PreviousResponseRef, Request, Tool
 from dragoman.gateway.compaction import Seal
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.router import ModelRoute, Router
+from dragoman.gateway.second_opinion.opinions import opinions_of
 from dragoman.gateway.storage.response_store import ResolvedRequest, ResponseStore
 from dragoman.gateway.vendor_tools.loop import VendorToolRunner
 from dragoman.guard.policy import GuardPolicy
@@ -188,6 +189,7 @@ class Replay(CaptureRecorder):
     def gateway(self) -> Gateway:
         """Returns a gateway with the backends that were called then."""
         policy = msgspec.convert(self._summary.get("guard", {}), GuardPolicy)
+        policy = msgspec.structs.replace(policy, second_opinion=self._second_opinion())
         backends: dict[tuple[str, str], Backend] = {}
         order = []
         for number in range(1, self._captured.backend_call_count + 1):
@@ -216,6 +218,11 @@ class Replay(CaptureRecorder):
             raise ConfigError(f"{self._captured.name} is not a capture: {name} lacks {e}") from None
         except (TypeError, msgspec.ValidationError) as e:
             raise ConfigError(f"{self._captured.name} is not a capture: {name} has an invalid value: {e}") from None
+
+    def _second_opinion(self) -> str:
+        """Returns the model that was to be re-asked, whether the guard or a route named it; empty: there was none."""
+        warnings: list[dict[str, str]] = self._summary.get("warnings", [])
+        return next((each["detail"] for each in warnings if each["code"].startswith("second_opinion")), "")
 
     def _cost_usd(self, number: int) -> float | None:
         """Returns the cost that a backend reported outside of the model's output."""
@@ -352,7 +359,14 @@ class _CapturedRouter(Router):
         """
         if not self._order:
             raise BackendUnavailableError("no backend was called in the capture")
-        return [ModelRoute(backend, msgspec.structs.replace(request, model=model)) for backend, model in self._order]
+        return self._routes(request, self._order)
+
+    def permitted_routes(self, name: str, request: Request, client: ClientFacts) -> list[ModelRoute]:
+        """Returns those that were called after the first; see `Router.permitted_routes`."""
+        return self._routes(request, self._order[1:])
+
+    def _routes(self, request: Request, order: list[tuple[Backend, str]]) -> list[ModelRoute]:
+        return [ModelRoute(backend, msgspec.structs.replace(request, model=model)) for backend, model in order]
 
 
 class _Gateway(Gateway):
@@ -375,6 +389,7 @@ class _Gateway(Gateway):
             vendor_tools=vendor_tools,
         )
         self._router = _CapturedRouter(order)
+        self._opinions = opinions_of(policy, None, self._router, None)
         self._is_passthrough = is_passthrough
 
     def passthrough(self, request: Request, body: bytes, context: ExchangeContext) -> PassthroughResponse | None:
