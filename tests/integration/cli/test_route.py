@@ -121,3 +121,9 @@ def test_wrong_input_is_reported(args: list[str], body: str, message: str, tmp_p
     did = explain(tmp_path, *args, body=body)
     assert did.returncode == 2
     assert message in did.stderr
+
+
+def test_explanation_names_the_model_that_is_re_asked(tmp_path: Path) -> None:
+    settings = f'{SETTINGS}second_opinion = "small"\n'
+    did = explain(tmp_path, "--key", "alice", settings=settings)
+    assert "  re-asks small about a response that is not valid" in did.stdout.splitlines()

@@ -157,6 +157,8 @@ def _lines(found: _Explanation) -> Iterator[str]:
             yield f"  uses {', '.join(map(one_line, route.use)) or 'the requested model'} ({route.balance})"
             if route.balance == "prefix":
                 yield "  the order of a new conversation while no upstream is busy:"
+        if route.applies and route.second_opinion:
+            yield f"  re-asks {one_line(route.second_opinion)} about a response that is not valid"
     if not found.routes:
         yield "there are no routes in the settings"
     elif not found.routes[-1].applies:

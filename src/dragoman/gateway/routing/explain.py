@@ -26,6 +26,8 @@ class ExplainedRoute(msgspec.Struct, frozen=True):
     conditions: Sequence[ExplainedCondition]
     use: Sequence[str]
     balance: str
+    second_opinion: str
+    """The model that is re-asked; empty: the route names none."""
 
 
 def explain(routes: Routes, request: Request, client: ClientFacts) -> list[ExplainedRoute]:
@@ -50,4 +52,5 @@ def explain(routes: Routes, request: Request, client: ClientFacts) -> list[Expla
 
 def _explained(rule: RouteRule, conditions: Sequence[ExplainedCondition]) -> ExplainedRoute:
     applies = all(each.holds for each in conditions)
-    return ExplainedRoute(rule.name, applies, conditions, tuple(rule.config.weights()), rule.balance)
+    config = rule.config
+    return ExplainedRoute(rule.name, applies, conditions, tuple(config.weights()), rule.balance, config.second_opinion)
