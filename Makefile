@@ -8,7 +8,7 @@ NPM := $(CACHE)/npm
 CONSOLE := src/dragoman/console/static/index.html
 
 .PHONY: help serve console weights weights-1.5b agents test-clients chromium quick test test-all servers vllm exo check format docs
-.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy claude warmstart ray firstuse fuzz soak clean
+.PHONY: bench bench-parts bench-compare check-instructions dist lock pictures clibench bench-small-model accuracy accuracy-steps claude warmstart ray firstuse fuzz soak clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-17s %s\n", $$1, $$2}'
@@ -213,6 +213,17 @@ bench-small-model: $(VENV)/dev.done weights-1.5b ## forty prompts to a small mod
 
 accuracy: $(VENV)/dev.done weights weights-1.5b ## how often small models' calls are right: hours (ARGS="--each 10")
 	@$(BIN)/python -m bench.accuracy $(ARGS)
+
+# The proxy of forge-guardrails needs Python 3.12, so it has an environment of its own; uv finds or downloads that Python.
+FORGE_PYTHON ?= 3.12
+$(CACHE)/forge/done: $(VENV)/dev.done
+	@echo "== installing forge's proxy, apart from the project"
+	@$(BIN)/uv venv --quiet --allow-existing --python $(FORGE_PYTHON) $(CACHE)/forge
+	@$(BIN)/uv pip install --quiet --python $(CACHE)/forge/bin/python forge-guardrails==0.10.0
+	@touch $@
+
+accuracy-steps: $(VENV)/dev.done $(CACHE)/forge/done weights-1.5b ## tasks of several steps, also on llama.cpp's server and forge's proxy: hours (ARGS="--arms dragoman")
+	@$(BIN)/python -m bench.accuracy.scenarios $(or $(ARGS),--arms bare forge dragoman steps)
 
 claude: $(VENV)/dev.done test-clients weights-1.5b ## the real Claude Code on a small model: a file, a web search (ARGS="--record")
 	@$(BIN)/python -m bench.claude_code $(ARGS)

@@ -1,0 +1,68 @@
+"""Tables and transcripts of recorded runs."""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from bench.accuracy.scenarios.arms import ARMS
+from bench.accuracy.scenarios.judge import judge
+from bench.accuracy.scenarios.recording import Run
+
+_Z: Final = 1.96
+
+
+def wilson(successes: int, count: int) -> tuple[float, float]:
+    """Returns the 95 % confidence interval of a share, by Wilson's score."""
+    if not count:
+        return 0.0, 1.0
+    share = successes / count
+    middle = share + _Z**2 / (2 * count)
+    width = _Z * math.sqrt(share * (1 - share) / count + _Z**2 / (4 * count**2))
+    scale = 1 + _Z**2 / count
+    return (middle - width) / scale, (middle + width) / scale
+
+
+def markdown(runs: Sequence[Run]) -> str:
+    """Returns the table of docs/accuracy.md."""
+    heads = "right|95 % interval|with invented facts|calls as text|refused calls|turns|tokens read|written|CPU s"
+    lines = [f"| arm | runs | {' | '.join(heads.split('|'))} |", f"|---|{'---:|' * 10}"]
+    lines += [
+        _line(name, [run for run in runs if run.arm == name]) for name in ARMS if any(r.arm == name for r in runs)
+    ]
+    return "\n".join(lines) + "\n"
+
+
+def _line(name: str, runs: Sequence[Run]) -> str:
+    verdicts = [judge(run) for run in runs]
+    count = len(runs)
+    right = sum(verdict.is_right for verdict in verdicts)
+    low, high = wilson(right, count)
+    turns = [turn for run in runs for turn in run.turns]
+    cells = [
+        str(count),
+        str(right),
+        f"{low:.0%} to {high:.0%}".replace("%", " %"),
+        str(sum(bool(verdict.unsupported) for verdict in verdicts)),
+        str(sum(verdict.is_leaked for verdict in verdicts)),
+        str(sum(verdict.failed_calls for verdict in verdicts)),
+        f"{len(turns) / count:.1f}",
+        f"{sum(turn.input_tokens for turn in turns) / count:.0f}",
+        f"{sum(turn.output_tokens for turn in turns) / count:.0f}",
+        f"{sum(turn.cpu_s for turn in turns) / count:.1f}",
+    ]
+    return f"| {ARMS[name].title} | {' | '.join(cells)} |"
+
+
+def transcripts(runs: Iterable[Run]) -> Iterator[str]:
+    """Yields each run as readable text."""
+    for run in runs:
+        verdict = judge(run)
+        yield f"\n== {run.scenario} · {run.arm} · seed {run.seed} · {verdict.problem or 'right'} · ended by {run.end}"
+        if verdict.unsupported:
+            yield f"   invented: {', '.join(verdict.unsupported)}"
+        for turn in run.turns:
+            if turn.text:
+                yield f"   text    {' '.join(turn.text.split())}"
+            for call in turn.calls:
+                yield f"   call    {call.name} {call.arguments}"
+                yield f"   result  {call.result}"
