@@ -10,7 +10,7 @@ from bench.accuracy.scenarios.arms import ARMS
 from bench.accuracy.scenarios.cases import SCENARIOS
 from bench.accuracy.scenarios.episode import Episode
 from bench.accuracy.scenarios.judge import RunVerdict, judge
-from bench.accuracy.scenarios.recording import FOLDER, RecordedCall, Run, Turn, read_recordings
+from bench.accuracy.scenarios.recording import FOLDER, RecordedCall, RecordedTurn, ScenarioRun, read_recordings
 from bench.accuracy.scenarios.run import MAX_TURNS, run_scenario
 from jsonschema import Draft202012Validator
 
@@ -43,7 +43,7 @@ class ScriptedModel:
         }
 
 
-def run(name: str, calls: Sequence[Call], text: str, arm: str = "dragoman") -> tuple[Run, ScriptedModel]:
+def run(name: str, calls: Sequence[Call], text: str, arm: str = "dragoman") -> tuple[ScenarioRun, ScriptedModel]:
     model = ScriptedModel(calls, text)
     return run_scenario(SCENARIOS[name], arm, ARMS[arm], model.post, lambda: 0.0, {"model": "m", "seed": 4}), model
 
@@ -92,6 +92,10 @@ def test_further_change_is_wrong() -> None:
     calls, _ = SOLUTIONS["copy_two"]
     further = [*calls, ("delete_file", {"path": "/config/app.ini"})]
     assert "delete_file" in verdict_of("copy_two", further, "Copied.").problem
+
+
+def test_call_is_wrong_where_no_tool_fits() -> None:
+    assert verdict_of("no_tool_in_words", [("search_tickets", {"keyword": "VPN"})], "It helps users.").problem
 
 
 def test_schemas_are_valid_and_steps_name_offered_tools(subtests: pytest.Subtests) -> None:
@@ -152,7 +156,7 @@ def test_loop_ends_after_the_maximum_of_turns() -> None:
 def test_result_that_differs_from_the_recorded_one_is_an_error() -> None:
     call = RecordedCall("get_order", '{"order_id": "SO-6027"}', '{"status": "lost"}')
     with pytest.raises(ValueError, match="expected the recorded result"):
-        judge(Run("bare", "refund_damaged", 0, [Turn("x", calls=[call])], "text"))
+        judge(ScenarioRun("bare", "refund_damaged", 0, [RecordedTurn("x", calls=[call])], "text"))
 
 
 # Invented facts
@@ -181,7 +185,9 @@ def test_fact_that_no_source_contains_is_invented(text: str, invented: list[str]
 def test_fact_stated_before_its_result_is_invented() -> None:
     calls, _ = SOLUTIONS["order_status"]
     recorded, _ = run("order_status", calls, "SO-5513 is in transit.")
-    early = Run("bare", "order_status", 0, [Turn("x", "SO-5513 is in transit."), *recorded.turns], "text")
+    early = ScenarioRun(
+        "bare", "order_status", 0, [RecordedTurn("x", "SO-5513 is in transit."), *recorded.turns], "text"
+    )
     assert judge(recorded).unsupported == ()
     assert judge(early).unsupported == ("SO-5513",)
 

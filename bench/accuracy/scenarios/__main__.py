@@ -11,7 +11,7 @@ from bench.accuracy.scenarios import report
 from bench.accuracy.scenarios.arms import ARMS, FORGE_PYTHON, running
 from bench.accuracy.scenarios.cases import SCENARIOS
 from bench.accuracy.scenarios.judge import judge
-from bench.accuracy.scenarios.recording import Run, read, read_recordings, write_recordings
+from bench.accuracy.scenarios.recording import ScenarioRun, read, read_recordings, write_recordings
 from bench.accuracy.scenarios.run import post_to, run_scenario
 
 RUNS = Path(".cache/accuracy/scenarios.jsonl")
@@ -59,7 +59,7 @@ def _run_arm(name: str, args: argparse.Namespace) -> None:
             _print_run(run)
 
 
-def _print_run(run: Run) -> None:
+def _print_run(run: ScenarioRun) -> None:
     verdict = judge(run)
     cpu_s = sum(turn.cpu_s for turn in run.turns)
     print(f"{run.arm} {run.scenario}: {verdict.problem or 'right'} ({run.end}, {cpu_s:.0f} CPU s)", file=sys.stderr)

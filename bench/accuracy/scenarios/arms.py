@@ -16,7 +16,7 @@ from typing import Any, Final
 
 import psutil
 
-from bench.accuracy.scenarios.scenario import Scenario
+from bench.accuracy.scenarios.scenario import ToolScenario
 from dragoman.backends.embedded import weights
 
 _ROOT: Final = Path(__file__).parents[3]
@@ -40,7 +40,7 @@ class Arm:
     extra: Mapping[str, Any] = field(default_factory=dict)
     """Further fields of each request."""
 
-    def fields(self, scenario: Scenario) -> dict[str, Any]:
+    def fields(self, scenario: ToolScenario) -> dict[str, Any]:
         """Returns what a request contains apart from the conversation."""
         steps = scenario.request_steps if self.has_steps else {}
         return {**self.extra, **({"dragoman": {"steps": steps}} if steps else {})}
@@ -55,7 +55,7 @@ ARMS: Final[dict[str, Arm]] = {
 """By name."""
 
 
-class Program:
+class RunningArm:
     """A running arm."""
 
     def __init__(self, base_url: str, pids: list[int]) -> None:
@@ -76,7 +76,7 @@ class Program:
 
 
 @contextmanager
-def running(arm: Arm, model: str, forge_python: Path = FORGE_PYTHON) -> Iterator[Program]:
+def running(arm: Arm, model: str, forge_python: Path = FORGE_PYTHON) -> Iterator[RunningArm]:
     """Starts an arm, and stops it at the end.
 
     Args:
@@ -98,17 +98,17 @@ def running(arm: Arm, model: str, forge_python: Path = FORGE_PYTHON) -> Iterator
         )
         url = _wait_for_url(server, folder / "llama.log")
         if arm.program == "llama_server":
-            yield Program(url, [server.pid])
+            yield RunningArm(url, [server.pid])
             return
         port = _free_port()
         command = [str(forge_python), "-m", "forge.proxy", "--backend-url", url, "--port", str(port)]
         proxy = stack.enter_context(_process(command, folder / "forge.log"))
         _wait_for_port(proxy, port, folder / "forge.log")
-        yield Program(f"http://127.0.0.1:{port}", [server.pid, proxy.pid])
+        yield RunningArm(f"http://127.0.0.1:{port}", [server.pid, proxy.pid])
 
 
 @contextmanager
-def _dragoman(arm: Arm, model: str, folder: Path) -> Iterator[Program]:
+def _dragoman(arm: Arm, model: str, folder: Path) -> Iterator[RunningArm]:
     port, config = _free_port(), folder / "config.toml"
     threads = max(1, (os.cpu_count() or 2) - 1)
     config.write_text(
@@ -118,7 +118,7 @@ def _dragoman(arm: Arm, model: str, folder: Path) -> Iterator[Program]:
     command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config), "--port", str(port)]
     with _process(command, folder / "dragoman.log") as gateway:
         _wait_for_port(gateway, port, folder / "dragoman.log")
-        yield Program(f"http://127.0.0.1:{port}", [gateway.pid])
+        yield RunningArm(f"http://127.0.0.1:{port}", [gateway.pid])
 
 
 @contextmanager

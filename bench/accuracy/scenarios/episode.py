@@ -6,13 +6,13 @@ from typing import Any
 
 from jsonschema import Draft202012Validator
 
-from bench.accuracy.scenarios.scenario import CHANGES, Scenario, ToolError
+from bench.accuracy.scenarios.scenario import CHANGES, ToolError, ToolScenario
 
 
 class Episode:
     """One run of a scenario: its state, and what its tools returned."""
 
-    def __init__(self, scenario: Scenario) -> None:
+    def __init__(self, scenario: ToolScenario) -> None:
         self.scenario = scenario
         self.state = scenario.state()
         self.succeeded: list[str] = []
@@ -46,9 +46,8 @@ class Episode:
         return any(name in self.scenario.terminal for name in self.succeeded)
 
     def is_changed_as_expected(self) -> bool:
-        """Returns whether the state has exactly the expected changes, and each step succeeded."""
-        missing = Counter(self.scenario.steps) - Counter(self.succeeded)
-        return not missing and Counter(self.state[CHANGES]) == Counter(self.scenario.changes)
+        """Returns whether each step succeeded, and the state has exactly the expected changes."""
+        return not self._missing_steps() and Counter(self.state[CHANGES]) == Counter(self.scenario.changes)
 
     def problem(self, answer: str) -> str:
         """Returns what is wrong after the run; empty: it went right.
@@ -56,22 +55,26 @@ class Episode:
         Args:
             answer: the final text.
         """
-        missing = Counter(self.scenario.steps) - Counter(self.succeeded)
-        if missing:
+        if missing := self._missing_steps():
             return f"without {', '.join(missing)}"
+        if not self.scenario.steps and (self.succeeded or self.failed):
+            return "a call where no tool fits"
         if Counter(self.state[CHANGES]) != Counter(self.scenario.changes):
             return f"changes {self.state[CHANGES]}"
         text = answer.lower()
-        for fact in self.scenario.says:
+        for fact in self.scenario.facts:
             texts = (fact,) if isinstance(fact, str) else fact
             if not any(each.lower() in text for each in texts):
                 return f"does not report {texts[0]!r}"
-        excess = [each for each in self.scenario.never_says if each.lower() in text]
+        excess = [each for each in self.scenario.forbidden_facts if each.lower() in text]
         if excess:
             return f"reports {excess[0]!r}"
         if not self.scenario.terminal and not text.strip():
             return "an empty answer"
         return ""
+
+    def _missing_steps(self) -> Counter[str]:
+        return Counter(self.scenario.steps) - Counter(self.succeeded)
 
     def _run(self, name: str, arguments: str) -> Any:
         if name not in self._tools:

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from bench.accuracy.scenarios import facts
 from bench.accuracy.scenarios.cases import SCENARIOS
 from bench.accuracy.scenarios.episode import Episode
-from bench.accuracy.scenarios.recording import Run
+from bench.accuracy.scenarios.recording import ScenarioRun
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RunVerdict:
         return not self.problem
 
 
-def judge(run: Run) -> RunVerdict:
+def judge(run: ScenarioRun) -> RunVerdict:
     """Returns the verdict.
 
     Raises:

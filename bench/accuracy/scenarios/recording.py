@@ -18,7 +18,7 @@ class RecordedCall(msgspec.Struct, frozen=True, array_like=True):
     result: str
 
 
-class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
+class RecordedTurn(msgspec.Struct, frozen=True, omit_defaults=True):
     """One response of the model."""
 
     request: str
@@ -31,13 +31,13 @@ class Turn(msgspec.Struct, frozen=True, omit_defaults=True):
     cpu_s: float = 0.0
 
 
-class Run(msgspec.Struct, frozen=True):
+class ScenarioRun(msgspec.Struct, frozen=True):
     """One run of a scenario."""
 
     arm: str
     scenario: str
     seed: int
-    turns: Sequence[Turn]
+    turns: Sequence[RecordedTurn]
     end: str
     """Why it ended: `text`, `terminal`, `turns`, `cpu`, or `error: …`."""
 
@@ -47,22 +47,22 @@ def digest(body: Any) -> str:
     return hashlib.sha256(msgspec.json.encode(body, order="sorted")).hexdigest()[:12]
 
 
-def read(path: Path) -> list[Run]:
+def read(path: Path) -> list[ScenarioRun]:
     """Returns the runs of a file; none if it does not exist."""
     if not path.exists():
         return []
-    return [msgspec.json.decode(line, type=Run) for line in path.read_bytes().splitlines()]
+    return [msgspec.json.decode(line, type=ScenarioRun) for line in path.read_bytes().splitlines()]
 
 
-def read_recordings() -> list[Run]:
+def read_recordings() -> list[ScenarioRun]:
     """Returns all runs that are stored for the tests."""
     return [run for path in sorted(FOLDER.glob("*.jsonl")) for run in read(path)]
 
 
-def write_recordings(runs: Iterable[Run]) -> None:
+def write_recordings(runs: Iterable[ScenarioRun]) -> None:
     """Stores runs for the tests, a file for each arm."""
     FOLDER.mkdir(parents=True, exist_ok=True)
-    by_arm: dict[str, list[Run]] = {}
+    by_arm: dict[str, list[ScenarioRun]] = {}
     for run in runs:
         by_arm.setdefault(run.arm, []).append(run)
     for arm, its_runs in by_arm.items():

@@ -6,7 +6,7 @@ from typing import Final
 
 from bench.accuracy.scenarios.arms import ARMS
 from bench.accuracy.scenarios.judge import judge
-from bench.accuracy.scenarios.recording import Run
+from bench.accuracy.scenarios.recording import ScenarioRun
 
 _Z: Final = 1.96
 
@@ -22,7 +22,7 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
     return (middle - width) / scale, (middle + width) / scale
 
 
-def markdown(runs: Sequence[Run]) -> str:
+def markdown(runs: Sequence[ScenarioRun]) -> str:
     """Returns the table of docs/accuracy.md."""
     heads = "right|95 % interval|with invented facts|calls as text|refused calls|turns|tokens read|written|CPU s"
     lines = [f"| arm | runs | {' | '.join(heads.split('|'))} |", f"|---|{'---:|' * 10}"]
@@ -32,7 +32,7 @@ def markdown(runs: Sequence[Run]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, runs: Sequence[Run]) -> str:
+def _line(name: str, runs: Sequence[ScenarioRun]) -> str:
     verdicts = [judge(run) for run in runs]
     count = len(runs)
     right = sum(verdict.is_right for verdict in verdicts)
@@ -53,7 +53,7 @@ def _line(name: str, runs: Sequence[Run]) -> str:
     return f"| {ARMS[name].title} | {' | '.join(cells)} |"
 
 
-def transcripts(runs: Iterable[Run]) -> Iterator[str]:
+def transcripts(runs: Iterable[ScenarioRun]) -> Iterator[str]:
     """Yields each run as readable text."""
     for run in runs:
         verdict = judge(run)

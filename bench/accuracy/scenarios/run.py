@@ -9,10 +9,10 @@ import urllib.request
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
-from bench.accuracy.scenarios.arms import Arm, Program
+from bench.accuracy.scenarios.arms import Arm, RunningArm
 from bench.accuracy.scenarios.episode import Episode
-from bench.accuracy.scenarios.recording import RecordedCall, Run, Turn, digest
-from bench.accuracy.scenarios.scenario import Scenario
+from bench.accuracy.scenarios.recording import RecordedCall, RecordedTurn, ScenarioRun, digest
+from bench.accuracy.scenarios.scenario import ToolScenario
 
 REPLY_TOKENS: Final = 400
 MAX_TURNS: Final = 10
@@ -24,7 +24,7 @@ Post = Callable[[Mapping[str, Any]], dict[str, Any]]
 """Sends a body to the program, and returns its response."""
 
 
-def post_to(program: Program) -> Post:
+def post_to(program: RunningArm) -> Post:
     """Returns what sends requests to a program."""
 
     def post(body: Mapping[str, Any]) -> dict[str, Any]:
@@ -39,13 +39,13 @@ def post_to(program: Program) -> Post:
 
 
 def run_scenario(
-    scenario: Scenario,
+    scenario: ToolScenario,
     arm_name: str,
     arm: Arm,
     post: Post,
     cpu_s: Callable[[], float],
     sampling: Mapping[str, Any],
-) -> Run:
+) -> ScenarioRun:
     """Runs one scenario and returns its recording.
 
     Args:
@@ -65,7 +65,7 @@ def run_scenario(
         }
         for tool in scenario.tools
     ]
-    turns: list[Turn] = []
+    turns: list[RecordedTurn] = []
     start = cpu_s()
     end = ""
     while not end:
@@ -82,10 +82,10 @@ def run_scenario(
         turn = _run_turn(answer, episode, messages, digest(body), round(cpu_s() - before, 2))
         turns.append(turn)
         end = _end(turn, episode, len(turns), cpu_s() - start)
-    return Run(arm_name, scenario.name, int(sampling.get("seed", 0)), turns, end)
+    return ScenarioRun(arm_name, scenario.name, int(sampling.get("seed", 0)), turns, end)
 
 
-def _end(turn: Turn, episode: Episode, turns: int, spent_s: float) -> str:
+def _end(turn: RecordedTurn, episode: Episode, turns: int, spent_s: float) -> str:
     if episode.is_over:
         return "terminal"
     if not turn.calls:
@@ -97,7 +97,7 @@ def _end(turn: Turn, episode: Episode, turns: int, spent_s: float) -> str:
 
 def _run_turn(
     answer: Mapping[str, Any], episode: Episode, messages: list[dict[str, Any]], request: str, cpu_s: float
-) -> Turn:
+) -> RecordedTurn:
     """Runs the calls of a response, and appends it and their results to the conversation."""
     choice, usage = answer["choices"][0], answer.get("usage") or {}
     message = choice["message"]
@@ -115,4 +115,4 @@ def _run_turn(
         calls.append(RecordedCall(name, arguments, result))
         messages.append({"role": "tool", "tool_call_id": call["id"], "content": result})
     tokens = (usage.get("prompt_tokens", 0), usage.get("completion_tokens", 0))
-    return Turn(request, text, calls, choice.get("finish_reason") or "", *tokens, cpu_s)
+    return RecordedTurn(request, text, calls, choice.get("finish_reason") or "", *tokens, cpu_s)

@@ -41,7 +41,7 @@ class ScenarioTool:
 
 
 @dataclass(frozen=True)
-class Scenario:
+class ToolScenario:
     """One task; a run is right if it makes exactly the changes, by successful steps, and reports the facts."""
 
     name: str
@@ -57,9 +57,9 @@ class Scenario:
     """Steps without a binding order in place of `steps`, where these would reveal more than a developer knows."""
     changes: Sequence[Change] = ()
     """Expected changes, in any order."""
-    says: Sequence[Fact] = ()
+    facts: Sequence[Fact] = ()
     """What the final answer contains, ignoring case."""
-    never_says: Sequence[str] = ()
+    forbidden_facts: Sequence[str] = ()
     derived: Sequence[str] = ()
     """Facts that a right answer may compute from the results."""
 

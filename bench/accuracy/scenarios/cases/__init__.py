@@ -3,9 +3,9 @@
 from typing import Final
 
 from bench.accuracy.scenarios.cases import calendar, files, orders, stock, tickets
-from bench.accuracy.scenarios.scenario import Scenario
+from bench.accuracy.scenarios.scenario import ToolScenario
 
-SCENARIOS: Final[dict[str, Scenario]] = {
+SCENARIOS: Final[dict[str, ToolScenario]] = {
     scenario.name: scenario
     for scenario in (
         *orders.SCENARIOS,

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from bench.accuracy.scenarios.scenario import Scenario, ScenarioTool, State, change, integer, require, row, text
+from bench.accuracy.scenarios.scenario import ScenarioTool, State, ToolScenario, change, integer, require, row, text
 
 _TABLES: Final[dict[str, Any]] = {
     "people": {
@@ -129,7 +129,7 @@ DECLINE = ScenarioTool(
 )
 
 SCENARIOS: Final = (
-    Scenario(
+    ToolScenario(
         "book_free_time",
         "Book a meeting with Ingrid Vale on 2027-03-09, at her first free time.",
         (FIND_PERSON, FREE_TIMES, BOOK_MEETING, LIST_ROOMS),
@@ -138,7 +138,7 @@ SCENARIOS: Final = (
         terminal=("book_meeting",),
         changes=(("book_meeting", "P-64", "2027-03-09", "10:30"),),
     ),
-    Scenario(
+    ToolScenario(
         "move_review",
         "Move my event 'Budget review' to 2027-03-12 at 08:30.",
         (LIST_EVENTS, FIND_EVENT, MOVE_EVENT, CANCEL_EVENT),
@@ -147,7 +147,7 @@ SCENARIOS: Final = (
         terminal=("move_event",),
         changes=(("move_event", "EV-805", "2027-03-12", "08:30"),),
     ),
-    Scenario(
+    ToolScenario(
         "cancel_dentist",
         "List my events on 2027-03-10 and cancel the dentist.",
         (LIST_EVENTS, MOVE_EVENT, CANCEL_EVENT),
@@ -156,16 +156,16 @@ SCENARIOS: Final = (
         terminal=("cancel_event",),
         changes=(("cancel_event", "EV-817"),),
     ),
-    Scenario(
+    ToolScenario(
         "time_zone",
         "At what local time does the event 'Budget review' start in Asia/Kolkata?",
         (FIND_EVENT, CONVERT_TIME, MOVE_EVENT),
         _TABLES,
         steps=("find_event", "convert_time"),
-        says=(("16:45", "4:45"),),
+        facts=(("16:45", "4:45"),),
         derived=("4:45",),
     ),
-    Scenario(
+    ToolScenario(
         "room_for_nine",
         "We are 9 people. Book a room that is large enough, on 2027-03-15 at 13:00.",
         (LIST_ROOMS, BOOK_ROOM, LIST_EVENTS),
@@ -174,7 +174,7 @@ SCENARIOS: Final = (
         terminal=("book_room",),
         changes=(("book_room", "R-5", "2027-03-15", "13:00"),),
     ),
-    Scenario(
+    ToolScenario(
         "decline_pizza",
         "Order a pizza margherita to my office.",
         (LIST_EVENTS, BOOK_ROOM, DECLINE),

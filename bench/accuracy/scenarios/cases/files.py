@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from bench.accuracy.scenarios.scenario import Scenario, ScenarioTool, State, change, require, row, text
+from bench.accuracy.scenarios.scenario import ScenarioTool, State, ToolScenario, change, require, row, text
 
 _TABLES: Final[dict[str, Any]] = {
     "folders": {"/": {}, "/reports": {}, "/photos": {}, "/config": {}},
@@ -92,16 +92,16 @@ WRITE_SETTING = ScenarioTool(
 )
 
 SCENARIOS: Final = (
-    Scenario(
+    ToolScenario(
         "newest_report",
         "Look into the folder /reports, read the report of the third quarter, and tell me the revenue.",
         (LIST_FOLDER, READ_FILE, DELETE_FILE),
         _TABLES,
         steps=("list_folder", "read_file"),
-        says=(("48,215", "48215"),),
-        never_says=("39,870",),
+        facts=(("48,215", "48215"),),
+        forbidden_facts=("39,870",),
     ),
-    Scenario(
+    ToolScenario(
         "delete_temporary",
         "Somewhere there is a .tmp file. Find it and delete it.",
         (FIND_FILES, DELETE_FILE, MOVE_FILE),
@@ -110,7 +110,7 @@ SCENARIOS: Final = (
         terminal=("delete_file",),
         changes=(("delete_file", "/photos/old_backup_7f3.tmp"),),
     ),
-    Scenario(
+    ToolScenario(
         "missing_folder",
         "Move the file /photos/img_0932.png to /archive/img_0932.png.",
         (MOVE_FILE, MAKE_FOLDER, DELETE_FILE),
@@ -119,7 +119,7 @@ SCENARIOS: Final = (
         loose_steps=("move_file",),
         changes=(("make_folder", "/archive"), ("move_file", "/photos/img_0932.png", "/archive/img_0932.png")),
     ),
-    Scenario(
+    ToolScenario(
         "same_port",
         "Read the port in /config/app.ini, and set target_port in /config/proxy.ini to the same port.",
         (READ_FILE, WRITE_SETTING, LIST_FOLDER),
@@ -128,7 +128,7 @@ SCENARIOS: Final = (
         terminal=("write_setting",),
         changes=(("write_setting", "/config/proxy.ini", "target_port", "8146"),),
     ),
-    Scenario(
+    ToolScenario(
         "copy_two",
         "Copy /reports/2026-q2.txt to /reports/q2-copy.txt, and /config/app.ini to /config/app-copy.ini.",
         (COPY_FILE, MOVE_FILE, DELETE_FILE),
@@ -139,13 +139,13 @@ SCENARIOS: Final = (
             ("copy_file", "/config/app.ini", "/config/app-copy.ini"),
         ),
     ),
-    Scenario(
+    ToolScenario(
         "top_level",
         "Which settings files are in the config folder, and how many retries does app.ini allow? List the folder "
         "first, then read the file.",
         (LIST_FOLDER, READ_FILE, WRITE_SETTING),
         _TABLES,
         steps=("list_folder", "read_file"),
-        says=("proxy.ini", "3"),
+        facts=("proxy.ini", "3"),
     ),
 )

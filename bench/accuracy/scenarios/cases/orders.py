@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from bench.accuracy.scenarios.scenario import (
-    Scenario,
     ScenarioTool,
     State,
+    ToolScenario,
     change,
     integer,
     number,
@@ -155,16 +155,16 @@ ADD_TO_CART = ScenarioTool(
 CHECKOUT = ScenarioTool("checkout", "Order what is in the cart", _checkout, {"cart_id": text("Cart id")})
 
 SCENARIOS: Final = (
-    Scenario(
+    ToolScenario(
         "order_status",
         "What is the status of the newest order of mara@lindqvist.example?",
         (FIND_CUSTOMER, LIST_ORDERS, UPDATE_ADDRESS),
         _TABLES,
         steps=("find_customer", "list_orders"),
-        says=("in transit",),
-        never_says=("is delivered", "was delivered"),
+        facts=("in transit",),
+        forbidden_facts=("is delivered", "was delivered"),
     ),
-    Scenario(
+    ToolScenario(
         "refund_damaged",
         "Order SO-6027 arrived broken. Refund it completely.",
         (GET_ORDER, REFUND_ORDER, UPDATE_ADDRESS),
@@ -173,7 +173,7 @@ SCENARIOS: Final = (
         terminal=("refund_order",),
         changes=(("refund_order", "SO-6027", 132.75),),
     ),
-    Scenario(
+    ToolScenario(
         "refund_too_late",
         "The customer wants a refund for order SO-5190. Check the order, then refund it or refuse, by the 30 day rule.",
         (GET_ORDER, REFUND_ORDER, DENY_REFUND),
@@ -182,7 +182,7 @@ SCENARIOS: Final = (
         terminal=("refund_order", "deny_refund"),
         changes=(("deny_refund", "SO-5190"),),
     ),
-    Scenario(
+    ToolScenario(
         "address_change",
         "Customer tomas@okafor.example has moved to Harbour Road 14b, Galway, postcode H91 K7PV. Update the address.",
         (UPDATE_ADDRESS, FIND_CUSTOMER, LIST_ORDERS),
@@ -191,16 +191,16 @@ SCENARIOS: Final = (
         terminal=("update_address",),
         changes=(("update_address", "CU-2048", "Harbour Road 14b", "Galway", "H91 K7PV"),),
     ),
-    Scenario(
+    ToolScenario(
         "cheaper_lamp",
         "Look up the prices of the desk lamp and the floor lamp. Which one is cheaper, and what does it cost?",
         (GET_PRODUCT, CREATE_CART, ADD_TO_CART),
         _TABLES,
         steps=("get_product", "get_product"),
-        says=("floor lamp", "36.4"),
+        facts=("floor lamp", "36.4"),
         derived=("3.5",),
     ),
-    Scenario(
+    ToolScenario(
         "checkout",
         "Order two desk lamps for tomas@okafor.example: find the customer, create a cart, get the product, put it into "
         "the cart, and check out.",

@@ -3,9 +3,9 @@
 from typing import Any, Final
 
 from bench.accuracy.scenarios.scenario import (
-    Scenario,
     ScenarioTool,
     State,
+    ToolScenario,
     change,
     integer,
     number,
@@ -196,7 +196,7 @@ TRANSFER_ITEM = ScenarioTool(
 )
 
 SCENARIOS: Final = (
-    Scenario(
+    ToolScenario(
         "restock",
         "Check which item is below its minimum stock, and reorder as many pieces as are missing.",
         (LIST_LOW_STOCK, REORDER, GET_SALE_PRICE),
@@ -205,7 +205,7 @@ SCENARIOS: Final = (
         terminal=("reorder",),
         changes=(("reorder", "IT-0127", 21),),
     ),
-    Scenario(
+    ToolScenario(
         "pages",
         "Find the copper kettle in the list of items, and reserve 2 of them.",
         (LIST_ITEMS, RESERVE_ITEM, GET_STOCK),
@@ -215,7 +215,7 @@ SCENARIOS: Final = (
         terminal=("reserve_item",),
         changes=(("reserve_item", "IT-0391", 2),),
     ),
-    Scenario(
+    ToolScenario(
         "shipping_label",
         "Print a shipping label for item IT-0266. We only know its weight in pounds, the label needs kilograms.",
         (GET_WEIGHT, POUNDS_TO_KILOGRAMS, PRINT_LABEL),
@@ -224,7 +224,7 @@ SCENARIOS: Final = (
         terminal=("print_label",),
         changes=(("print_label", "IT-0266"),),
     ),
-    Scenario(
+    ToolScenario(
         "transfer",
         "Send 5 pieces of the glass jug to our warehouse in Ghent.",
         (FIND_ITEM, FIND_WAREHOUSE, TRANSFER_ITEM),
@@ -233,21 +233,21 @@ SCENARIOS: Final = (
         terminal=("transfer_item",),
         changes=(("transfer_item", "IT-0203", "WH-8", 5),),
     ),
-    Scenario(
+    ToolScenario(
         "id_format",
         "How many pieces of item IT-408 are in stock?",
         (GET_STOCK, GET_WEIGHT, REORDER),
         _TABLES,
         steps=("get_stock",),
-        says=("22",),
+        facts=("22",),
     ),
-    Scenario(
+    ToolScenario(
         "purchase_price",
         "What do we pay our supplier for one oak board?",
         (GET_SALE_PRICE, GET_PURCHASE_PRICE, GET_WEIGHT, FIND_ITEM),
         _TABLES,
         steps=("find_item", "get_purchase_price"),
-        says=("7.35",),
-        never_says=("19.5",),
+        facts=("7.35",),
+        forbidden_facts=("19.5",),
     ),
 )

@@ -2,7 +2,7 @@
 
 from typing import Any, Final
 
-from bench.accuracy.scenarios.scenario import Scenario, ScenarioTool, State, change, integer, require, row, text
+from bench.accuracy.scenarios.scenario import ScenarioTool, State, ToolScenario, change, integer, require, row, text
 
 _TABLES: Final[dict[str, Any]] = {
     "tickets": {
@@ -143,7 +143,7 @@ SEND_WELCOME = ScenarioTool(
 )
 
 SCENARIOS: Final = (
-    Scenario(
+    ToolScenario(
         "assign",
         "Assign the ticket about the VPN to Joel Baptiste.",
         (SEARCH_TICKETS, FIND_AGENT, ASSIGN_TICKET, CLOSE_TICKET),
@@ -152,7 +152,7 @@ SCENARIOS: Final = (
         terminal=("assign_ticket",),
         changes=(("assign_ticket", "TK-322", "AG-31"),),
     ),
-    Scenario(
+    ToolScenario(
         "close_printer",
         "The printer problem is solved: the toner was replaced. Find its ticket and close it.",
         (SEARCH_TICKETS, GET_TICKET, ASSIGN_TICKET, CLOSE_TICKET),
@@ -161,7 +161,7 @@ SCENARIOS: Final = (
         terminal=("close_ticket",),
         changes=(("close_ticket", "TK-301"),),
     ),
-    Scenario(
+    ToolScenario(
         "critical",
         "Read ticket TK-347. If it is critical, page the engineer on duty, otherwise put it into the queue.",
         (GET_TICKET, QUEUE_TICKET, PAGE_ON_CALL),
@@ -170,7 +170,7 @@ SCENARIOS: Final = (
         terminal=("queue_ticket", "page_on_call"),
         changes=(("page_on_call", "TK-347"),),
     ),
-    Scenario(
+    ToolScenario(
         "weekly_report",
         "Look at the open tickets and submit the weekly report: their number, and the id of the oldest.",
         (LIST_OPEN_TICKETS, SUBMIT_REPORT, CLOSE_TICKET),
@@ -179,7 +179,7 @@ SCENARIOS: Final = (
         terminal=("submit_report",),
         changes=(("submit_report", 3, "TK-322"),),
     ),
-    Scenario(
+    ToolScenario(
         "onboarding",
         "Lena Ferrant starts on Monday. Create her user account, create a mailbox, assign a laptop, and send the "
         "welcome message.",
@@ -194,7 +194,7 @@ SCENARIOS: Final = (
             ("send_welcome", "U-5060", "l.ferrant@corp.example", "NB-9917"),
         ),
     ),
-    Scenario(
+    ToolScenario(
         "no_tool_in_words",
         "Thanks for your help yesterday! In one sentence, what is a help desk for?",
         (SEARCH_TICKETS, GET_TICKET, CLOSE_TICKET),
