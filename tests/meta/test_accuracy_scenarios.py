@@ -11,7 +11,7 @@ from bench.accuracy.scenarios.cases import SCENARIOS
 from bench.accuracy.scenarios.episode import Episode
 from bench.accuracy.scenarios.judge import RunVerdict, judge
 from bench.accuracy.scenarios.recording import FOLDER, RecordedCall, RecordedTurn, ScenarioRun, read_recordings
-from bench.accuracy.scenarios.run import MAX_TURNS, run_scenario
+from bench.accuracy.scenarios.run import LOOP_TURNS, MAX_TURNS, run_scenario
 from jsonschema import Draft202012Validator
 
 from support.check_each import check_each
@@ -148,9 +148,15 @@ def test_loop_sends_results_and_steps() -> None:
 
 
 def test_loop_ends_after_the_maximum_of_turns() -> None:
-    recorded, _ = run("id_format", [("get_stock", {"item_id": "IT-1"})] * 50, "")
+    calls: list[Call] = [("get_stock", {"item_id": f"IT-{number}"}) for number in range(50)]
+    recorded, _ = run("id_format", calls, "")
     assert (recorded.end, len(recorded.turns)) == ("turns", MAX_TURNS)
     assert judge(recorded).problem
+
+
+def test_loop_ends_after_the_same_call_with_the_same_result() -> None:
+    recorded, _ = run("id_format", [("get_stock", {"item_id": "IT-1"})] * 50, "")
+    assert (recorded.end, len(recorded.turns)) == ("loop", LOOP_TURNS)
 
 
 def test_result_that_differs_from_the_recorded_one_is_an_error() -> None:

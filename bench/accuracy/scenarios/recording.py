@@ -39,7 +39,7 @@ class ScenarioRun(msgspec.Struct, frozen=True):
     seed: int
     turns: Sequence[RecordedTurn]
     end: str
-    """Why it ended: `text`, `terminal`, `turns`, `cpu`, or `error: …`."""
+    """Why it ended: `text`, `terminal`, `loop`, `turns`, `cpu`, or `error: …`."""
 
 
 def digest(body: Any) -> str:

@@ -6,7 +6,7 @@ Errors of tools are results. Text without a call ends the run, and so does a ter
 import json
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from bench.accuracy.scenarios.arms import Arm, RunningArm
@@ -16,6 +16,8 @@ from bench.accuracy.scenarios.scenario import ToolScenario
 
 REPLY_TOKENS: Final = 400
 MAX_TURNS: Final = 10
+LOOP_TURNS: Final = 3
+"""Turns with the same calls and results after which a run ends."""
 CPU_LIMIT_S: Final = 150.0
 """CPU seconds of a run after which it ends."""
 _TIMEOUT_S: Final = 240.0
@@ -81,16 +83,26 @@ def run_scenario(
             break
         turn = _run_turn(answer, episode, messages, digest(body), round(cpu_s() - before, 2))
         turns.append(turn)
-        end = _end(turn, episode, len(turns), cpu_s() - start)
+        end = end_of(turns, cpu_s() - start, is_over=episode.is_over)
     return ScenarioRun(arm_name, scenario.name, int(sampling.get("seed", 0)), turns, end)
 
 
-def _end(turn: RecordedTurn, episode: Episode, turns: int, spent_s: float) -> str:
-    if episode.is_over:
+def end_of(turns: Sequence[RecordedTurn], spent_s: float, *, is_over: bool) -> str:
+    """Returns why a run ends after these turns; empty: it continues.
+
+    Args:
+        turns: its turns so far.
+        spent_s: its CPU seconds.
+        is_over: a terminal tool succeeded.
+    """
+    if is_over:
         return "terminal"
-    if not turn.calls:
+    last = turns[-1].calls
+    if not last:
         return "text"
-    if turns >= MAX_TURNS:
+    if len(turns) >= LOOP_TURNS and all(turn.calls == last for turn in turns[-LOOP_TURNS:]):
+        return "loop"
+    if len(turns) >= MAX_TURNS:
         return "turns"
     return "cpu" if spent_s > CPU_LIMIT_S else ""
 
