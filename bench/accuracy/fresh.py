@@ -8,15 +8,16 @@ Without `--record` the model is asked for those that are not stored; with it, th
 
 import argparse
 import asyncio
+import json
 import math
 import re
 import sys
 import time
-from collections import defaultdict
-from collections.abc import AsyncGenerator, Iterable, Sequence
+from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -208,7 +209,9 @@ def record(answers: Sequence[FreshAnswer], path: Path) -> None:
     path.write_bytes(b"\n".join([*lines, b""]))
 
 
-async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: int, policy: GuardPolicy) -> None:
+async def ask(
+    arms: Sequence[str], seeds: Sequence[int], path: Path, most: int, policy: GuardPolicy, settings: Mapping[str, Any]
+) -> None:
     """Asks the model for the answers that the file lacks, and appends each.
 
     Args:
@@ -217,6 +220,7 @@ async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: in
         path: the file.
         most: maximum number of answers; 0: all.
         policy: settings of the guard.
+        settings: settings of the embedded model that differ from the default.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
     stored = {each.key for each in read(path)}
@@ -226,7 +230,7 @@ async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: in
         for case, arm, seed in missing
         if (case.id, arm, seed) not in stored and (case.call_count == "one" or not arm.startswith("required"))
     ][: most or None]
-    async with _running() as (backend, meter):
+    async with _running(settings) as (backend, meter):
         gateway = Gateway([backend], policy=policy)
         with path.open("ab") as out:
             for number, (case, arm, seed) in enumerate(missing, 1):
@@ -255,8 +259,9 @@ async def ask(arms: Sequence[str], seeds: Sequence[int], path: Path, *, most: in
 
 
 @asynccontextmanager
-async def _running() -> AsyncGenerator[tuple[EmbeddedModel, Meter], None]:
-    config = EmbeddedConfig(model=MODEL, context_window=4096, max_concurrency=1, prefix_cache_mb=0, threads=1)
+async def _running(settings: Mapping[str, Any]) -> AsyncGenerator[tuple[EmbeddedModel, Meter], None]:
+    fixed = {"model": MODEL, "context_window": 4096, "max_concurrency": 1, "prefix_cache_mb": 0, "threads": 1}
+    config = msgspec.convert({**fixed, **settings}, EmbeddedConfig)
     backend = EmbeddedModel.from_config(config, weights.find_weights(MODEL), _say)
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
@@ -277,6 +282,7 @@ def main() -> None:
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2, 3))
     parser.add_argument("--most", type=int, default=0, help="ask for at most so many answers; 0: all")
     parser.add_argument("--guard", default="{}", help="settings of the guard, as JSON, for an arm of another name")
+    parser.add_argument("--embedded", default="{}", help="settings of the embedded model, as JSON, for such an arm")
     parser.add_argument("--file", type=Path, default=TEXTS / "fresh.jsonl", help="where the answers are stored")
     parser.add_argument("--record", action="store_true", help="store the answers for the tests, without the model")
     args = parser.parse_args()
@@ -284,10 +290,8 @@ def main() -> None:
         record(read(args.file), RECORDING)
     else:
         policy = msgspec.json.decode(args.guard, type=GuardPolicy)
-        asyncio.run(ask(args.arm, args.seeds, args.file, most=args.most, policy=policy))
-    found: dict[tuple[str, str, int], FreshAnswer] = defaultdict()
-    found |= {each.key: each for each in read(args.file)}
-    print(markdown(groups(found.values())))
+        asyncio.run(ask(args.arm, args.seeds, args.file, args.most, policy, json.loads(args.embedded)))
+    print(markdown(groups({each.key: each for each in read(args.file)}.values())))
 
 
 if __name__ == "__main__":
