@@ -99,7 +99,10 @@ def test_hostile_text_adds_no_markers_in_plain_turns(format: Format, kinds: tupl
         for bad, good in zip(hostile, ordinary, strict=True):
             assert marker_counts(bad.text, known) == marker_counts(good.text, known), place
             if bad.role != "assistant" and kinds != KINDS:
-                assert calls(format, f"So: {bad.text}") == calls(format, f"So: {good.text}"), place
+                found, expected = (calls(format, f"So: {turn.text}") for turn in (bad, good))
+                if place == "example":  # the hostile text is an argument of a call that is written
+                    found, expected = ([(name, "") for name, _ in each] for each in (found, expected))
+                assert found == expected, place
 
 
 TOKENS = (

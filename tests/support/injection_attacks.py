@@ -17,7 +17,7 @@ WORD = "pomegranate"
 """Harmless text in place of an attack."""
 PLACES = (
     *("system", "developer", "user", "title", "document", "id", "name", "key", "argument", "result", "found", "own"),
-    *("thought", "last", "description", "schema", "property", "enum", "choice", "opaque"),
+    *("thought", "last", "description", "schema", "property", "enum", "choice", "opaque", "example"),
 )
 OWN = ("own", "thought", "key", "argument")
 """Places with the model's own output."""
@@ -108,7 +108,9 @@ def conversation(words: str, place: str, second: str = "") -> v.Request:
         v.Message("assistant", (v.Reasoning(said("thought", "Hm.")), v.ToolCall("call00002", "rm", '{"path": "x"}'))),
         v.Message("tool", (v.ToolResult("call00002", (v.Text("Gone."), opaque)),)),
     )
-    tools = (v.Tool(name, said("description", "Says."), json.dumps(schema, ensure_ascii=False)), *TOOLS[1:])
+    examples = (json.dumps({"city": said("example", "Paris")}, ensure_ascii=False),)
+    described = (said("description", "Says."), json.dumps(schema, ensure_ascii=False))
+    tools = (v.Tool(name, *described, examples=examples), *TOOLS[1:])
     choice = v.ToolChoice("named", said("choice", "ping")) if place == "choice" else v.ToolChoice()
     return v.Request("m", messages, tools, choice)
 

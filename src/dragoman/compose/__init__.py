@@ -22,6 +22,7 @@ from dragoman.backends.shared_state import SharedState
 from dragoman.closing import close_all
 from dragoman.compose.costs import price_book
 from dragoman.compose.embedded_weights import get_weights
+from dragoman.compose.examples import remember_examples
 from dragoman.compose.plugin_parts import gateway_type, plugin_backends
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.progress import Report, no_report
@@ -104,6 +105,7 @@ def build_gateway(
     new_gateway = gateway_type(config.hooks)
     tools = vendor_tools(config, prices)
     gateway = new_gateway(backends, config.model_aliases, store, config.guard, seal, tools, prices, routes(config))
+    remember_examples(gateway, config, shared_dir)
     share_prefixes(gateway, config, shared_dir)
     share_replies(gateway.backends, config, shared_dir)
     return gateway

@@ -5,6 +5,7 @@ from pathlib import Path
 
 from dragoman.compose import routes, shared_state, upstream_backends, vendor_tools
 from dragoman.compose.costs import price_book
+from dragoman.compose.examples import remember_examples
 from dragoman.compose.limits import check_limits
 from dragoman.compose.prefixes import share_prefixes
 from dragoman.compose.replies import share_replies
@@ -50,6 +51,7 @@ def rebuild_gateway(
     tools = replace(running.vendor_tools, prices=prices) if is_same else vendor_tools(config, prices)
     backends = [*servers, *running.backends[count:]]
     gateway = running.successor(backends, config.model_aliases, config.guard, tools, prices, routes(config))
+    remember_examples(gateway, config, shared_dir)
     share_prefixes(gateway, config, shared_dir, running)
     share_replies(gateway.backends, config, shared_dir)
     return gateway

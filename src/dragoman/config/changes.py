@@ -15,6 +15,7 @@ LIVE_SECTIONS: Final = (
     "routes",
     "formats",
     "guard",
+    "examples",
     "tools",
     "mcp",
     "prices",

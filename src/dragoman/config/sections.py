@@ -13,6 +13,7 @@ from dragoman.config.console import ConsoleConfig
 from dragoman.config.keys import KeyConfig
 from dragoman.config.server import CaptureConfig, ServerConfig
 from dragoman.gateway.config import ResponseStoreConfig
+from dragoman.gateway.examples.config import ExamplesConfig
 from dragoman.gateway.hooks.config import HooksConfig
 from dragoman.gateway.routing.config import RouteConfig
 from dragoman.guard.policy import GuardPolicy
@@ -35,6 +36,7 @@ class Config(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     claude_cli: ClaudeCliConfig = ClaudeCliConfig()
     upstreams: Annotated[dict[str, HttpConfig], setting("Upstream servers, each a table of its own.")] = {}
     guard: GuardPolicy = GuardPolicy()
+    examples: ExamplesConfig = ExamplesConfig()
     response_store: ResponseStoreConfig = ResponseStoreConfig()
     state: StateConfig = StateConfig()
     records: RecordsConfig = RecordsConfig()

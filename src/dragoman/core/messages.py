@@ -181,6 +181,8 @@ class Tool(FrozenStruct, frozen=True):
     strict: bool = False
     """The model must be constrained to `parameters`, in APIs that have this option."""
     loading: ToolLoading = "listed"
+    examples: tuple[JsonText, ...] = ()
+    """Arguments of calls that worked in other conversations, for prompts that Dragoman writes."""
 
 
 class ToolChoice(FrozenStruct, frozen=True):

@@ -164,6 +164,7 @@ def tool_texts(tool: Tool) -> Iterator[str]:
     if tool.kind == "function":
         yield tool.description
         yield tool.parameters
+        yield from tool.examples
     else:
         yield from (bytes(raw).decode() for raw in tool.extra.values())
 

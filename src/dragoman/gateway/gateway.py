@@ -25,6 +25,7 @@ from dragoman.core.messages import PreviousResponseRef, Request, has_part
 from dragoman.core.stage import EventStage
 from dragoman.gateway import compaction
 from dragoman.gateway.compaction import Seal
+from dragoman.gateway.examples.memory import ExampleMemory
 from dragoman.gateway.response_builder import ResponseBuilder
 from dragoman.gateway.response_stream import BackendAttempt, stream_response
 from dragoman.gateway.routing.image_descriptions import ImageDescriber
@@ -222,6 +223,15 @@ class Gateway:
     @on_tool_run.setter
     def on_tool_run(self, called: OnToolRun | None) -> None:
         self._builder.on_tool_run = called
+
+    @property
+    def examples(self) -> ExampleMemory | None:
+        """Learns examples of tool calls, and puts them into prompts; None: this is off."""
+        return self._builder.examples
+
+    @examples.setter
+    def examples(self, memory: ExampleMemory | None) -> None:
+        self._builder.examples = memory
 
     @property
     def policy(self) -> GuardPolicy:

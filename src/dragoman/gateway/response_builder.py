@@ -18,6 +18,7 @@ from dragoman.core.stage import EventPipeline, EventStage
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
+from dragoman.gateway.examples.memory import ExampleMemory
 from dragoman.gateway.response_stream import BackendAttempt, Generate
 from dragoman.gateway.routing.router import ModelRoute, backend_name
 from dragoman.gateway.storage.response_recorder import ResponseRecorder
@@ -79,6 +80,8 @@ class ResponseBuilder:
         self._vendor_tools = vendor_tools
         self.on_tool_run: OnToolRun | None = None
         """Called after each run of a vendor tool."""
+        self.examples: ExampleMemory | None = None
+        """Learns examples, and puts them into prompts; None: this is off."""
 
     async def prepare(
         self, request: Request, context: ExchangeContext, buffering: Buffering | None, route: ModelRoute
@@ -99,7 +102,11 @@ class ResponseBuilder:
         listings = await vendor_tools.list_tools(servers) if servers else ()
         work = partial(self._prepare, request, context, buffering, listings, route, vendor_tools)
         in_thread = context.is_large or self._store.blocks(request)
-        return await asyncio.to_thread(work) if in_thread else work()
+        job = await asyncio.to_thread(work) if in_thread else work()
+        if self.examples is None or job.is_summary:
+            return job
+        request = await self.examples.apply(job.request, context.client, backend_name(route[0]))
+        return job if request is job.request else msgspec.structs.replace(job, request=request)
 
     def _prepare(
         self,

@@ -5,7 +5,7 @@ shape. So over a conversation the text grows only at its end and a prompt cache 
 is removed, as soon as the user writes something new.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from itertools import groupby
 from typing import Literal, NamedTuple
 
@@ -16,12 +16,14 @@ from dragoman.core.messages import (
     Part,
     Reasoning,
     Request,
+    Tool,
     ToolCall,
     ToolResult,
     part_text,
     tools_before_conversation,
 )
 from dragoman.parsing.format import Format
+from dragoman.prompting.example_calls import EXAMPLES_HEAD, example_calls
 from dragoman.text.control_tokens import CONTROL_TOKEN_START
 from dragoman.text.escape import escape_markers, escape_markers_in_request, escape_markers_in_strings
 
@@ -62,8 +64,9 @@ def render_chat(request: Request, format: Format) -> list[ChatTurn]:
             turn_texts.append((role, []))
         turn_texts[-1][1].append(text)
     turns = [ChatTurn(role, _join_texts(texts, role, format)) for role, texts in turn_texts]
-    tools = format.write_tools(tools_before_conversation(request.tools), request.tool_choice)
-    if tools:
+    listed = tools_before_conversation(request.tools)
+    if tools := format.write_tools(listed, request.tool_choice):
+        tools += _write_examples(listed, format)
         system_text = turns.pop(0).text + "\n\n" if turns and turns[0].role == "system" else ""
         turns.insert(0, ChatTurn("system", system_text + tools))
     return turns
@@ -140,6 +143,11 @@ def _write_calls(calls: Iterable[Part], format: Format) -> str:
     if format.arguments == "JSON":
         return format.write_calls(tool_calls)
     return format.write_calls(_escape_strings(call, format) for call in tool_calls)
+
+
+def _write_examples(tools: Sequence[Tool], format: Format) -> str:
+    calls = [_write_calls([call], format) for call in example_calls(tools)]
+    return "\n".join([f"\n\n{EXAMPLES_HEAD}", *calls]) if calls else ""
 
 
 def _escape_strings(call: ToolCall, format: Format) -> ToolCall:

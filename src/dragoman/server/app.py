@@ -7,6 +7,7 @@
     GET  /v1/models, /v1/models/{id}                           in a shape that clients of both vendors understand
     POST /models/load, /models/unload                          a model into memory, or out of it (`models`)
     GET, DELETE /v1/responses/{id}                             stored responses (`stored`)
+    GET, DELETE /v1/examples                                   examples of tool calls (`keys.examples`)
     GET  /health, /ready                                       state of the backends; 503 from /ready if none is ready
     POST /mcp                                                  the tools of MCP servers that clients may use
     GET  /metrics                                              for Prometheus (docs/metrics.md)
@@ -46,6 +47,7 @@ from dragoman.server.client_watch import Asgi, Client, Receive, Scope, Send
 from dragoman.server.exchange import Exchange
 from dragoman.server.keys.access import USAGE_PATH, check_path, usage_body
 from dragoman.server.keys.admission import identify, observe_sent
+from dragoman.server.keys.examples import EXAMPLES_METHODS, EXAMPLES_PATH, examples_body
 from dragoman.server.keys.key import NO_RIGHTS, REQUEST_KEY, ApiKey
 from dragoman.server.keys.ring import KeyRing
 from dragoman.server.models.loading import ModelLoading
@@ -70,6 +72,7 @@ _PATHS_WITHOUT_KEY: Final = ("/", "/health", "/ready")
 """Paths that need no API key."""
 _MODELS: Final = "/v1/models"
 _MCP: Final = "/mcp"
+_KEY_PATHS: Final = (_MODELS, USAGE_PATH, EXAMPLES_PATH)
 _ONE_MODEL: Final = "/v1/models/{id}"
 _ONE_RESPONSE: Final = "/v1/responses/{id}"
 
@@ -286,7 +289,7 @@ class App:
                 return
 
     def _is_served(self, snapshot: Snapshot, path: str) -> bool:
-        if path in self._by_path or path in self._gets or path in (_MODELS, USAGE_PATH):
+        if path in self._by_path or path in self._gets or path in _KEY_PATHS:
             return True
         if path == admin.PATH:
             return self.reload is not None
@@ -298,28 +301,19 @@ class App:
         """Returns the path as documented, such as `/v1/models/{id}`; empty: nothing is served there."""
         if not self._is_served(snapshot, path):
             return ""
-        if path in self._by_path or path in self._gets or path in (_MODELS, _MCP, USAGE_PATH):
+        if path in self._by_path or path in self._gets or path in (_MCP, *_KEY_PATHS):
             return path
         return _ONE_RESPONSE if stored.is_served(path) else _ONE_MODEL
 
     def _not_found(self, method: str, path: str) -> NotFoundError:
-        gets = (*self._gets, _MODELS, _ONE_MODEL, _ONE_RESPONSE, USAGE_PATH)
+        gets = (*self._gets, *_KEY_PATHS, _ONE_MODEL, _ONE_RESPONSE)
         routes = [*(f"POST {p}" for p in self._by_path), *(f"GET {p}" for p in gets)]
         return paths.not_found(method, path, self._by_path, routes)
 
     async def _get(
         self, snapshot: Snapshot, scope: Scope, path: str, headers: Mapping[str, str], send: Send, key: ApiKey
     ) -> None:
-        """Answers all requests that are not requests of a dialect.
-
-        Args:
-            snapshot: the configuration of the request.
-            scope: the ASGI scope.
-            path: the path.
-            headers: the headers of the request.
-            send: sends the response.
-            key: the API key; for paths that need none, without rights.
-        """
+        """Answers all requests that are not requests of a dialect; `key` has no rights where none is needed."""
         gateway, method = snapshot.gateway, scope["method"]
         if not self._is_served(snapshot, path):
             raise self._not_found(method, path)
@@ -338,6 +332,8 @@ class App:
             await self._gets[path](snapshot, send, key.is_admin)
         elif path == USAGE_PATH:
             await respond(send, 200, await usage_body(key, self._limits))
+        elif path == EXAMPLES_PATH:
+            await respond(send, 200, await examples_body(gateway.examples, method, key.client))
         elif stored.is_served(path):
             store = gateway.response_store
             arguments = (store, method, path, query, key.name)
@@ -354,7 +350,7 @@ class App:
             return ("POST", "OPTIONS")  # without sessions, a stream of GET would stay open for nothing
         if path in self._by_path or path == admin.PATH:
             return ("POST", "OPTIONS")
-        return stored.methods(path) or ("GET", "HEAD", "OPTIONS")
+        return EXAMPLES_METHODS if path == EXAMPLES_PATH else stored.methods(path) or ("GET", "HEAD", "OPTIONS")
 
     def _dialect_for(self, path: str, headers: Mapping[str, str]) -> Dialect:
         """Returns the dialect for an error response at a path that belongs to no dialect."""

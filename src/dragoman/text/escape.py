@@ -111,7 +111,8 @@ def escape_markers_in_request(
 def _tool(tool: Tool, markers: MarkerSet) -> Tool:
     name, description = _label(tool.name, markers), escape_markers(tool.description, markers)
     parameters = escape_markers_json(tool.parameters, markers)
-    return msgspec.structs.replace(tool, name=name, description=description, parameters=parameters)
+    examples = tuple(escape_markers_json(each, markers) for each in tool.examples)
+    return msgspec.structs.replace(tool, name=name, description=description, parameters=parameters, examples=examples)
 
 
 def _message(

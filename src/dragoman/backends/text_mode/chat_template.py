@@ -28,6 +28,7 @@ from dragoman.core.messages import (
 from dragoman.parsing.format import Format
 from dragoman.prompting import jinja_sandbox, render_process
 from dragoman.prompting.chat_renderer import model_markup, reasoning_text, render_chat
+from dragoman.prompting.example_calls import EXAMPLES_KEY
 from dragoman.prompting.jinja_sandbox import VerbatimJson
 from dragoman.text.control_tokens import CONTROL_TOKEN_START, find_control_tokens
 from dragoman.text.escape import escape_markers_in_request, escape_markers_in_strings, escape_markers_json
@@ -160,8 +161,14 @@ def _tool(tool: Tool, markup: tuple[str, ...]) -> dict[str, Any]:
         return VerbatimJson(value, escape_markers_json(escape_markers_json(text, CONTROL_TOKEN_START), markup))
 
     schema_shown = as_text(parameters, schema)
-    text = f'{{"name": {name}, "description": {description}, "parameters": {schema}}}'
-    function = as_text({"name": tool.name, "description": tool.description, "parameters": schema_shown}, text)
+    members: dict[str, Any] = {"name": tool.name, "description": tool.description, "parameters": schema_shown}
+    text = f'"name": {name}, "description": {description}, "parameters": {schema}'
+    if tool.examples:  # in the form of the model's own calls
+        calls = [f'{{"name": {name}, "arguments": {arguments}}}' for arguments in tool.examples]
+        members[EXAMPLES_KEY] = [as_text(_escaped_value(call, markup), call) for call in calls]
+        text += f', "{EXAMPLES_KEY}": [{", ".join(calls)}]'
+    text = f"{{{text}}}"
+    function = as_text(members, text)
     return as_text({"type": "function", "function": function}, f'{{"type": "function", "function": {text}}}')
 
 

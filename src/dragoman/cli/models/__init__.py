@@ -58,6 +58,8 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     remove = _add(more, "rm", "delete a downloaded model", _run_rm, _RM)
     _add_name(remove)
     remove.add_argument("-y", "--yes", action="store_true", help="do not ask; without a terminal, needed")
+    examples = _add(more, "examples", "count or delete learned examples of tool calls", _run_examples, _EXAMPLE_CALLS)
+    examples.add_argument("--delete", action="store_true", help="delete them")
     pulled = more.add_parser("pull", help="download a model", description=pull.DESCRIPTION, epilog=pull.EXAMPLES)
     pull.add_arguments(pulled)
 
@@ -78,6 +80,10 @@ _PS: Final = (
 _STOP: Final = (
     "Unload a model from the memory of the running gateway: at once, or after its running requests. The next request "
     "for it loads it again. A pinned model (setting embedded.pinned) is not unloaded."
+)
+_EXAMPLE_CALLS: Final = (
+    "Count the examples of tool calls that the running gateway has learned for the prompts of small models (setting "
+    "examples.enabled), or delete them. Each API key has examples of its own; those of your key count."
 )
 _RM: Final = (
     "Delete a model that `dragoman pull` downloaded, with its projector, its checksums and what remains of an "
@@ -151,3 +157,9 @@ def _run_rm(args: argparse.Namespace) -> int:
     from dragoman.cli.models import removal
 
     return removal.run(args)
+
+
+def _run_examples(args: argparse.Namespace) -> int:
+    from dragoman.cli.models import examples
+
+    return examples.run(args)

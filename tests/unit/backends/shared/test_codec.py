@@ -85,7 +85,7 @@ PARTS: list[messages.Part] = [
 REQUEST = Request(
     "model",
     (Message("user", tuple(PARTS), EXTRA, "verbatim"), Message("assistant", ())),
-    (Tool("weather", "text", '{"type": "object"}', EXTRA, "custom", True),),
+    (Tool("weather", "text", '{"type": "object"}', EXTRA, "custom", True, examples=("{}",)),),
     ToolChoice("named", "weather", False),
     Sampling(0.5, 1.0, 40, 10**30, 0.1, -0.1),
     10**25,

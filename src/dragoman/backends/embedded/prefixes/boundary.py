@@ -64,10 +64,13 @@ class PrefixBoundary:
         if known := max((len(prefix) for prefix in tuple(self._found) if text.startswith(prefix)), default=0):
             return known
         context, rest = _agent_context(request.messages[first:])
-        other = _OTHER_TEXTS[rest.startswith(_OTHER_TEXTS[0])]
-        messages = (*request.messages[:first], Message("user", (*context, Text(other))))
+        other_text = _OTHER_TEXTS[rest.startswith(_OTHER_TEXTS[0])]
+        messages = (*request.messages[:first], Message("user", (*context, Text(other_text))))
         try:
-            other_prompt = self._template.render(msgspec.structs.replace(request, messages=messages), self._format).text
+            # Examples are the user's content, which is not stored on disk.
+            tools = tuple(msgspec.structs.replace(t, examples=()) if t.examples else t for t in request.tools)
+            other = msgspec.structs.replace(request, messages=messages, tools=tools)
+            other_prompt = self._template.render(other, self._format).text
         except RequestError:
             return 0
         end = common_chars(text, other_prompt)

@@ -62,6 +62,14 @@ def test_tools_next_to_last_message_are_not_constant() -> None:
     assert "[TOOLS]" not in prefix(TOOLS_LAST, *said, tools=(TOOL,))
 
 
+@pytest.mark.parametrize("source", [CHATML, HERMES_TEMPLATE], ids=["chatml", "hermes"])
+def test_examples_are_not_part_of_saved_prefixes(source: str) -> None:
+    tool = Tool(TOOL.name, TOOL.description, TOOL.parameters, examples=('{"name": "a-private-name"}',))
+    assert "a-private-name" not in prefix(source, SYSTEM, user("Hello"), tools=(tool,))
+    context = Message("user", (Text("<context>\nfolders\n</context>"), Text("Hello")))
+    assert "a-private-name" not in prefix(source, SYSTEM, context, tools=(tool,))
+
+
 def test_prompt_without_system_text_and_tools_has_no_prefix() -> None:
     assert prefix(CHATML, user("Hello " * 500)) == ""
 

@@ -1,0 +1,91 @@
+"""What is stored of examples: those of an API key, and those that a conversation began with."""
+
+from collections.abc import Iterable, Mapping
+from hashlib import blake2b
+from typing import Final
+
+import msgspec
+
+from dragoman.core.messages import JsonText, Tool
+
+_ID_BYTES: Final = 12
+
+
+class LearnedExample(msgspec.Struct, frozen=True, array_like=True):
+    """The arguments of a call that worked."""
+
+    arguments: JsonText
+    learned_s: float
+    """Seconds since 1970."""
+
+    @property
+    def id(self) -> str:
+        """A hash of the arguments."""
+        return digest(self.arguments)
+
+
+class KeyExamples(msgspec.Struct, frozen=True, array_like=True):
+    """The examples of one API key, by tool; the tool that learned an example last is the last one."""
+
+    tools: Mapping[str, tuple[LearnedExample, ...]] = {}
+
+    @property
+    def count(self) -> int:
+        """The number of examples."""
+        return sum(map(len, self.tools.values()))
+
+    @property
+    def chars(self) -> int:
+        """The characters of all examples."""
+        return sum(len(each.arguments) for examples in self.tools.values() for each in examples)
+
+    def since(self, earliest_s: float) -> "KeyExamples":
+        """Returns the examples that were learned at this time or later."""
+        if all(each.learned_s >= earliest_s for examples in self.tools.values() for each in examples):
+            return self
+        recent = {
+            key: tuple(each for each in examples if each.learned_s >= earliest_s)
+            for key, examples in self.tools.items()
+        }
+        return KeyExamples({key: examples for key, examples in recent.items() if examples})
+
+    def with_example(self, key: str, example: LearnedExample, max_per_tool: int, max_tools: int) -> "KeyExamples":
+        """Returns the examples with one more; the same object if its tool has it, or has as many as it may have.
+
+        The first examples of a tool stay, so that prompts of later conversations have the same beginning.
+
+        Args:
+            key: The key of the tool.
+            example: The example.
+            max_per_tool: Maximum examples of a tool.
+            max_tools: Maximum tools; the one that has learned nothing for the longest time is removed.
+        """
+        known = self.tools.get(key, ())
+        if len(known) >= max_per_tool or any(each.arguments == example.arguments for each in known):
+            return self
+        others = {other: examples for other, examples in self.tools.items() if other != key}
+        while len(others) >= max_tools:
+            del others[next(iter(others))]
+        return KeyExamples({**others, key: (*known, example)})
+
+
+class ConversationExamples(msgspec.Struct, frozen=True, array_like=True):
+    """The ids of the examples that a conversation began with, by the keys of their tools."""
+
+    tools: Mapping[str, tuple[str, ...]] = {}
+
+
+def digest(*texts: str) -> str:
+    """Returns a hash of texts, which may contain lone surrogates."""
+    encoded = (text.encode(errors="surrogatepass") for text in texts)
+    return blake2b(b"".join(b"%d:%b" % (len(data), data) for data in encoded), digest_size=_ID_BYTES).hexdigest()
+
+
+def tool_key(tool: Tool) -> str:
+    """Returns the key of a tool: other parameters make it another tool."""
+    return digest(tool.name, tool.parameters)
+
+
+def tool_keys(tools: Iterable[Tool]) -> dict[str, str]:
+    """Returns the keys of the tools that the client runs, by their names."""
+    return {tool.name: tool_key(tool) for tool in tools if tool.kind == "function"}
