@@ -17,13 +17,13 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
+from bench.accuracy.ladder import is_answered_in_words
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
-from dragoman.backends.embedded.questions.call_plan import WHEN_FORCED, CallPlan, plan_calls
-from dragoman.catalog import models as model_catalog
+from dragoman.backends.embedded.questions.call_decision import call_probability
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.guard.policy import GuardPolicy
@@ -118,7 +118,6 @@ async def run(model: str, cases: Sequence[Case], rungs: Sequence[str], *, thread
     pairs = ((case, rung) for case in cases for rung in rungs if rung != "required" or case.call_count == "one")
     to_generate = [(case, rung) for case, rung in pairs if (case.id, rung) not in stored]
     backend = _backend(model, threads)
-    backend.several_calls_from = 0.0  # only the rung "planned" has plans
     backend.engine = meter = Meter(backend.engine)  # type: ignore[assignment]  # other attributes are the engine's
     await backend.start()
     try:
@@ -142,7 +141,7 @@ def inputs(model: str, cases: Sequence[Case], rungs: Sequence[str]) -> Iterator[
     backend = _backend(model, threads=1)
     for case in cases:
         for rung in rungs:
-            if rung in REASK_RUNGS or (rung == "required" and case.call_count != "one"):
+            if rung in (*REASK_RUNGS, "asked", "words") or (rung == "required" and case.call_count != "one"):
                 continue
             body = backend.prepare(_request(case, model, rung)).body
             its = {key: value for key, value in body.items() if key != "grammar" or rung not in UNCONSTRAINED_RUNGS}
@@ -150,7 +149,14 @@ def inputs(model: str, cases: Sequence[Case], rungs: Sequence[str]) -> Iterator[
 
 
 def _backend(model: str, threads: int) -> EmbeddedModel:
-    config = EmbeddedConfig(model=model, prefix_cache_mb=0, context_window=4096, max_concurrency=1, threads=threads)
+    config = EmbeddedConfig(
+        model=model,
+        prefix_cache_mb=0,
+        context_window=4096,
+        max_concurrency=1,
+        threads=threads,
+        decide_calls=False,  # a rung of its own
+    )
     return EmbeddedModel.from_config(config, weights.find_weights(model), _say)
 
 
@@ -160,12 +166,12 @@ async def _generate_text(
     """Returns the model's text; None if it is not asked on this rung."""
     model = backend.models()[0].id
     request = _request(case, model, rung)
-    if rung == "planned":
-        return await _generate_planned(backend, meter, case, earlier)
     meter.begin(free=rung in UNCONSTRAINED_RUNGS)
     free = earlier.get(CONSTRAINED_RUNGS.get(rung, ""))
     if free and _is_allowed_by_grammar(backend, request, free):
         return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
+    if rung in ("asked", "words"):
+        return await _decided_text(backend, meter, request, case.id, rung, earlier)
     events = backend.generate(request, exchange_context())
     if rung in REASK_RUNGS:
         if REASK_RUNGS[rung] not in earlier:
@@ -179,47 +185,21 @@ async def _generate_text(
     return meter.last_text(case.id, model, rung) if meter.runs else None
 
 
-async def _generate_planned(
-    backend: EmbeddedModel, meter: Meter, case: Case, earlier: Mapping[str, RecordedText]
+async def _decided_text(
+    backend: EmbeddedModel, meter: Meter, request: Request, id: str, rung: str, earlier: Mapping[str, RecordedText]
 ) -> RecordedText | None:
-    """Returns the text of a model that is first asked how many calls it needs.
-
-    Without a plan it writes the text of "constrained". The question is asked twice: the first time also reads the
-    prompt, which the text of "constrained" includes.
-    """
-    if "constrained" not in earlier:
+    """Returns the answers to how many calls are needed, or the text in words; None if the choice is free."""
+    prepared = backend.prepare(request)
+    if rung == "asked":
+        _, answers = await call_probability(meter, prepared.body)
+        text = json.dumps({count: round(share, 4) for count, share in answers.probabilities.items()})
+        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=text)
+    if "asked" not in earlier or not is_answered_in_words(earlier["asked"]):
         return None
-    model, free = backend.models()[0].id, earlier["constrained"]
-    request = _request(case, model, "planned")
-    body, threshold = backend.prepare(request).body, _threshold(model)
-
-    async def plan() -> tuple[CallPlan, RecordedText]:
-        meter.begin(free=False)
-        plan = await plan_calls(meter, body, threshold, lambda *_: None, exchange_context())
-        return plan, meter.last_text(case.id, model, "planned")
-
-    (_, first), (planned, question) = await plan(), await plan()
-    if planned.question is not None:
-        _say(f"{case.id} {dict(planned.question.probabilities)}")
-    if not planned.calls:
-        cpu_s, tokens = round(free.cpu_s + question.cpu_s, 2), free.output_tokens + question.output_tokens
-        return msgspec.structs.replace(free, rung="planned", unchanged="constrained", cpu_s=cpu_s, output_tokens=tokens)
-    meter.begin(free=False)
-    backend.several_calls_from = threshold
-    try:
-        async with aclosing(backend.generate(request, exchange_context())) as events:
-            async for batch in events:
-                if isinstance(batch[-1], Failure):
-                    raise batch[-1].error
-    finally:
-        backend.several_calls_from = 0.0
-    text = meter.last_text(case.id, model, "planned")
-    read = {"input_tokens": first.input_tokens, "cached_tokens": first.cached_tokens}
-    return msgspec.structs.replace(text, **read, cpu_s=round(first.cpu_s + text.cpu_s - question.cpu_s, 2))
-
-
-def _threshold(model: str) -> float:
-    return model_catalog.get(model).several_calls_from or WHEN_FORCED
+    async with aclosing(meter.complete(backend.prepare_words(prepared, 0.0).body)) as outputs:
+        async for _ in outputs:
+            pass
+    return meter.last_text(id, request.model, rung)
 
 
 def _request(case: Case, model: str, rung: str) -> Request:

@@ -1,6 +1,7 @@
 """The rungs, and Dragoman's output on each for a model's text."""
 
 import asyncio
+import json
 from collections.abc import Mapping
 from contextlib import aclosing
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import NamedTuple
 
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, guarded
+from dragoman.catalog import models as model_catalog
 from dragoman.core.collect import complete_calls
 from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
@@ -29,6 +31,21 @@ class Rung:
     """False: only calls in the format's tags count."""
     published: bool = True
     """Whether docs/accuracy.md has it; the others are measured for the tests."""
+    asks: bool = False
+    """Whether the model is asked first whether to call at all."""
+
+    def used(self, texts: Mapping[str, RecordedText]) -> list[str]:
+        """Returns the names of the question and the first text that are used of a prompt's texts."""
+        if not self.asks:
+            return [self.text]
+        if "asked" not in texts:
+            return ["asked", self.text]
+        return ["asked", "words" if is_answered_in_words(texts["asked"]) else self.text]
+
+
+def is_answered_in_words(question: RecordedText) -> bool:
+    """Whether the probability of a call is below the model's threshold."""
+    return 1 - float(json.loads(question.text)["0"]) < model_catalog.get(question.model).words_below
 
 
 REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()
@@ -45,8 +62,8 @@ LADDER = (
 SEPARATE_RUNGS = (
     Rung("instructed when to call", "told", published=False),
     Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK),
+    Rung("asked whether to call, + constrained, repaired, re-asked", "constrained", "again", REASK, asks=True),
     Rung("one call required", "required", policy=REASK),
-    Rung("several calls planned", "planned", "again", REASK),
 )
 
 
@@ -55,7 +72,7 @@ class RungResult(NamedTuple):
 
     calls: list[ToolCall]
     texts_used: list[RecordedText]
-    """The texts that were used."""
+    """The texts that were used; a question comes first."""
     events: list[AnyEvent]
 
 
@@ -65,12 +82,14 @@ def run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungR
 
 
 async def _run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungResult:
-    first = texts[rung.text]
-    attempts = [first, *([texts[rung.reask_text]] if rung.reask_text in texts else ())]
+    *questions, first = (texts[name] for name in rung.used(texts))
+    may_reask = rung.reask_text in texts and first.rung != "words"
+    attempts = [first, *([texts[rung.reask_text]] if may_reask else ())]
     backend, request = TextsBackend(attempts, lenient=rung.lenient), case.request(first.model)
     events = backend.generate(request, exchange_context())
     if policy := rung.policy:
         events = guarded(backend, request, policy)
     async with aclosing(events):
         output = [event async for batch in events for event in batch]
-    return RungResult(complete_calls(output), attempts[: len(attempts) - backend.remaining], output)
+    used = attempts[: len(attempts) - backend.remaining]
+    return RungResult(complete_calls(output), [*questions, *used], output)

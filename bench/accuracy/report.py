@@ -45,7 +45,7 @@ class Row:
         self.right[case.category] += verdict.right
         self.calls += verdict.calls
         self.invalid += verdict.invalid
-        self.reasked += len(result.texts_used) - 1
+        self.reasked += sum(one.rung != "asked" for one in result.texts_used) - 1
         self.output_tokens += sum(one.output_tokens for one in result.texts_used)
         self.cpu_s += sum(one.cpu_s for one in result.texts_used)
 
@@ -69,8 +69,10 @@ def rows(texts: Iterable[RecordedText], limit: int = 0) -> list[Row]:
     for model, by_id in by_model.items():
         known = {id: texts for id, texts in by_id.items() if id in cases}
         for rung in (*LADDER, *SEPARATE_RUNGS):
-            required = {"raw", "constrained"} if rung in LADDER else {rung.text}
-            complete_prompts = [(cases[id], texts) for id, texts in known.items() if required <= texts.keys()]
+            also = {"raw", "constrained"} if rung in LADDER else set()
+            complete_prompts = [
+                (cases[id], texts) for id, texts in known.items() if also.union(rung.used(texts)) <= texts.keys()
+            ]
             row = Row(model, rung)
             for case, texts_by_rung in complete_prompts[: limit or None]:
                 result = run_rung(rung, case, texts_by_rung)

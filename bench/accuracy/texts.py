@@ -49,10 +49,22 @@ class RecordedText(msgspec.Struct, frozen=True, omit_defaults=True):
     again at temperature 0."""
 
 
-RUNGS = ("raw", "constrained", "again", "again_free", "told", "told_constrained", "told_again", "required", "planned")
+RUNGS = (
+    "raw",
+    "constrained",
+    "again",
+    "again_free",
+    "told",
+    "told_constrained",
+    "told_again",
+    "required",
+    "asked",
+    "words",
+)
 """Free choice without a grammar; with the backend's grammar for free choice; re-asked if one of those (`again_free`:
 the first) has a call that cannot be repaired. Outside the ladder: with an instruction when to call; and with a required
-call, constrained from the first token, for prompts that need one call; and asked for the number of calls first."""
+call, constrained from the first token, for prompts that need one call. `asked`: the probabilities of how many calls are
+needed, as JSON; `words`: constrained to words, if the probability of a call is below the model's threshold."""
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
 """Folder of the recordings; a file for each model."""
 

@@ -71,11 +71,11 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     """What changes after a tool result. "no_repeats": the model tends to write the same call again, so such a call is
     not passed on and the model is re-asked with its result. "prose": it does not understand results in markup, so they
     are given as facts next to the question, and no tools are offered in that turn."""
+    words_below: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Probability of a tool call, by the model's own count, below which it answers in words; 0: never. Measured by
+    `dragoman models calibrate`, for a model that calls tools where none fits."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Maximum length of a reply if the client sets none, for a model that seldom stops; 0: the rest of the context."""
-    several_calls_from: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Probability of two or more calls, by the model's own count, from which it has to write as many; 0: it is not
-    asked. From measurements (docs/accuracy.md)."""
     aliases: tuple[Name, ...] = ()
     note: str = ""
     """What users should know before they download it."""

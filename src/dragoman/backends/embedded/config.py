@@ -57,14 +57,14 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         setting("Tools that stay if `first_response_target_s` leaves no room for all, the most important first."),
     ] = ()
-    plan_calls: Annotated[
-        str,
+    decide_calls: Annotated[
+        bool,
         setting(
-            "Whether the model is asked how many calls a prompt needs, and then has to write as many if it needs "
-            "several; `auto`: models for which this was measured to help (docs/accuracy.md).",
-            choices=("auto", "on", "off"),
+            "Whether a model that calls tools where none fits is asked first how many calls a request needs, and "
+            "answers in words if it needs none (docs/accuracy.md): one more token, for models with a measured "
+            "threshold (`dragoman models calibrate`)."
         ),
-    ] = "auto"
+    ] = True
     folders: Annotated[
         tuple[str, ...], setting("Folders whose .gguf files are served too, also those in folders below.")
     ] = ()

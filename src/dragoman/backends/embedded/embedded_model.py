@@ -16,14 +16,14 @@ import msgspec
 
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
-from dragoman.backends.embedded.continued import extended
 from dragoman.backends.embedded.engine.settings import engine_settings
-from dragoman.backends.embedded.grammar import constrain, gbnf_fields, planned_grammar
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields
 from dragoman.backends.embedded.llama_process import LlamaProcess
+from dragoman.backends.embedded.local.measurements import load_calibration
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
-from dragoman.backends.embedded.questions.call_plan import CallPlan, several_calls_from
+from dragoman.backends.embedded.questions.call_decision import words_grammar, words_notice
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.request_limits import apply_trim
@@ -118,7 +118,7 @@ class EmbeddedModel(Backend):
         """The path of a model that writes no text."""
         settings = engine_settings(path, projector, context_window, self._pooling, config)
         self._uses_gbnf = bool(settings.program)
-        self.several_calls_from = several_calls_from(config, profile)
+        self.words_below = self._threshold(path)
         self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine, self._has_ended = self._new_engine(), False
@@ -139,6 +139,14 @@ class EmbeddedModel(Backend):
         profile = model_catalog.find(model)
         name = "" if model.endswith(".gguf") else model
         return cls(path, profile, config, report, name=profile.name if profile else name)
+
+    def _threshold(self, path: Path) -> float:
+        """Returns the probability of a call below which the model answers in words, measured here or catalogued."""
+        profile, config, _ = self._description
+        if not config.decide_calls or self._uses_gbnf or not words_grammar(self.format):
+            return 0.0
+        own = load_calibration(path)
+        return own.words_below if own else profile.words_below if profile else 0.0
 
     def models(self) -> Sequence[ServedModel]:
         """Returns the one embedded model."""
@@ -317,22 +325,16 @@ class EmbeddedModel(Backend):
         body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered)
 
-    def prepare_plan(self, request: Request, prepared: PreparedPrompt, plan: CallPlan) -> PreparedPrompt | None:
-        """Returns the prompt and the grammar of planned calls.
+    def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
+        """Returns the same prompt with a grammar that allows no call.
 
         Args:
-            request: the request.
-            prepared: what the engine would be sent without a plan.
-            plan: the plan.
-
-        Returns:
-            None if the model cannot be constrained to so many calls.
+            prepared: what the engine would be sent with a free choice.
+            probability: the probability of a call, for the warning.
         """
-        grammar = planned_grammar(self.format, request, plan.calls)
-        if grammar is None:
-            return None
-        body = prepared.body | {"prompt": extended(prepared.body["prompt"], plan.opening), "grammar": grammar}
-        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, plan.notice])
+        body = prepared.body | {"grammar": words_grammar(self.format)}
+        notice = words_notice(probability, self.words_below)
+        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, notice])
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""

@@ -15,7 +15,9 @@ from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, continued
 from dragoman.backends.embedded.continued_output import continued_output
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
-from dragoman.backends.embedded.questions.call_plan import NO_PLAN, CallPlan, may_plan, plan_calls
+from dragoman.backends.embedded.questions.ask import WeighedAnswers
+from dragoman.backends.embedded.questions.call_decision import ask_if_needed, may_decide
+from dragoman.backends.embedded.questions.reporting_engine import ReportingEngine
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.core import events as ev
@@ -52,8 +54,8 @@ class RunsModel(Protocol):
     format: Format
     after_result: str
     verbatim_history: VerbatimHistory
-    several_calls_from: float
-    """Probability of several calls from which they are planned; 0: never."""
+    words_below: float
+    """Probability of a call below which the model answers in words; 0: it is not asked."""
 
     async def show_documents(self, request: Request) -> Request:
         """Returns the request with text and images in place of files."""
@@ -61,8 +63,8 @@ class RunsModel(Protocol):
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""
 
-    def prepare_plan(self, request: Request, prepared: PreparedPrompt, plan: CallPlan) -> PreparedPrompt | None:
-        """Returns the prompt and the grammar of planned calls; None if they cannot be constrained."""
+    def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
+        """Returns the same prompt with a grammar that allows no call."""
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
@@ -83,7 +85,8 @@ class EmbeddedResponse:
         guards = backend.after_result == "no_repeats" and not context.reasked
         self._answered = answered_calls(request) if guards else []
         self._grammar_refused = False
-        self._plan, self._prompt_tokens = NO_PLAN, 0
+        self._question: WeighedAnswers | None = None
+        self._prompt_tokens = 0
 
     async def _set_up(self, request: Request, *, last: bool = False) -> None:
         self._request = request = await self._backend.show_documents(request)
@@ -98,9 +101,9 @@ class EmbeddedResponse:
     async def events(self) -> EventStream:
         """Yields the whole response; re-asks the model if the first completion is of no use."""
         await self._set_up(self._request)
-        if self._backend.several_calls_from:
-            await self._plan_calls()
-        async with aclosing(self._complete(admitted=self._plan.question is not None)) as batches:
+        if self._backend.words_below:
+            await self._decide_call()
+        async with aclosing(self._complete(admitted=self._question is not None)) as batches:
             async for batch in batches:
                 yield batch
         if self._needs_retry():
@@ -109,17 +112,18 @@ class EmbeddedResponse:
                     yield batch
         yield self._finish()
 
-    async def _plan_calls(self) -> None:
-        """Asks the model how many calls it needs, and constrains the response to them if there are several."""
+    async def _decide_call(self) -> None:
+        """Asks the model whether the request needs a call, and constrains the response to words if it does not."""
         prepared, context, backend = self._prepared, self._context, self._backend
         begins = not (context.reasked or context.opening or prepared.suffix)
-        if not (begins and prepared.has_tools and may_plan(self._request)):
+        if not (begins and prepared.has_tools and may_decide(self._request)):
             return
-        plan = await plan_calls(backend.engine, prepared.body, backend.several_calls_from, self._report, context)
-        self._plan = plan
-        if plan.calls:
-            planned = await asyncio.to_thread(backend.prepare_plan, self._request, prepared, plan)
-            self._prepared = planned or prepared
+        engine = ReportingEngine(backend.engine, self._report, context)
+        if found := await ask_if_needed(engine, prepared.body):
+            self._question = found.answers
+            log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)
+            if found.value < backend.words_below:
+                self._prepared = backend.prepare_words(prepared, found.value)
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
@@ -274,5 +278,5 @@ class EmbeddedResponse:
         reason = "stop_sequence" if self._stops.found else self._reason
         # A capture of a request whose prompt is being read has no output, not even its size.
         start = self._start(self._usage.input_tokens)
-        usage = self._plan.add_cost(self._usage, self._prompt_tokens)
+        usage = self._question.add_cost(self._usage, self._prompt_tokens) if self._question else self._usage
         return [*start, ev.UsageUpdate(usage), Finish(reason, self._stops.found)]

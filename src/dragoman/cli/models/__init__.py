@@ -53,6 +53,7 @@ def add(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None
     show = _add(more, "show", "describe a model of this machine", _run_show, _SHOW)
     _add_name(show)
     show.add_argument("--measure", action="store_true", help=_MEASURE)
+    _add_name(_add(more, "calibrate", "measure when the model should answer in words", _run_calibrate, _CALIBRATE))
     _add(more, "ps", "list what the running gateway has loaded", _run_ps, _PS)
     _add_name(_add(more, "stop", "unload a model from the gateway's memory", _run_stop, _STOP))
     remove = _add(more, "rm", "delete a downloaded model", _run_rm, _RM)
@@ -71,6 +72,12 @@ _LIST: Final = (
 _SHOW: Final = (
     "Describe a model of this machine: its file, context window, call format and how that was found, licence, "
     "estimated memory with the present settings, and what was measured here."
+)
+_CALIBRATE: Final = (
+    "Load a model of this machine and ask it, for built-in prompts with and without a fitting tool, how many calls "
+    "each needs. The threshold that separates them is stored, and the gateway uses it when it starts: where the "
+    "probability of a call is below it, the model answers in words (setting embedded.decide_calls). The line for "
+    "Dragoman's model catalogue is printed too. This takes some minutes."
 )
 _PS: Final = (
     "List the models that the running gateway has loaded, is loading, or is about to load: state, estimated memory, "
@@ -139,6 +146,12 @@ def _run_show(args: argparse.Namespace) -> int:
     from dragoman.cli.models import show
 
     return show.run(args)
+
+
+def _run_calibrate(args: argparse.Namespace) -> int:
+    from dragoman.cli.models import calibrate
+
+    return calibrate.run(args)
 
 
 def _run_ps(args: argparse.Namespace) -> int:

@@ -44,13 +44,7 @@ async def measure(model: LocalModel, config: EmbeddedConfig, report: Report) -> 
     Raises:
         DragomanError: it does not write text, does not fit into memory, or does not start.
     """
-    if model.shape.pooling:
-        raise ConfigError(f"{model.id} writes no text; only models that do are measured")
-    window = min(config.context_window or _CONTEXT_WINDOW, model.shape.context_window)
-    config = msgspec.structs.replace(config, max_concurrency=1, context_window=window, first_response_target_s=0)
-    _check_memory(model, config)
-    logging.getLogger("dragoman").addHandler(logging.NullHandler())
-    engine_model = EmbeddedModel(model.path, profile_of(model), config, report, name=model.id)
+    engine_model = unloaded_model(model, config, report)
     began_s = time.monotonic()
     try:
         report(f"loading {model.id}")
@@ -71,6 +65,26 @@ async def measure(model: LocalModel, config: EmbeddedConfig, report: Report) -> 
         tasks=len(results),
         threads=config.threads or max(1, (os.cpu_count() or 2) - 1),
     )
+
+
+def unloaded_model(model: LocalModel, config: EmbeddedConfig, report: Report) -> EmbeddedModel:
+    """Returns a model to be measured, for one request at a time.
+
+    Args:
+        model: the model.
+        config: its own settings.
+        report: receives what is being done.
+
+    Raises:
+        ConfigError: it does not write text, or does not fit into memory.
+    """
+    if model.shape.pooling:
+        raise ConfigError(f"{model.id} writes no text; only models that do are measured")
+    window = min(config.context_window or _CONTEXT_WINDOW, model.shape.context_window)
+    config = msgspec.structs.replace(config, max_concurrency=1, context_window=window, first_response_target_s=0)
+    _check_memory(model, config)
+    logging.getLogger("dragoman").addHandler(logging.NullHandler())
+    return EmbeddedModel(model.path, profile_of(model), config, report, name=model.id)
 
 
 def _check_memory(model: LocalModel, config: EmbeddedConfig) -> None:

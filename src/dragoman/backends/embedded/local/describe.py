@@ -2,10 +2,12 @@
 
 from typing import Any
 
+import msgspec
+
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.local.files import LocalModel
-from dragoman.backends.embedded.local.measurements import TASKS, ModelMeasurement
+from dragoman.backends.embedded.local.measurements import TASKS, CallCalibration, ModelMeasurement, load_calibration
 from dragoman.backends.embedded.local.memory import MB
 from dragoman.backends.embedded.local.model_facts import (
     FormatFacts,
@@ -63,6 +65,18 @@ def describe(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | No
         "call_format_found_by": format.by if format else None,
         "call_format_reason": format.why if format else None,
         "memory_mb": round(needed_bytes(model, config) / MB),
+        "calls": _call_threshold(model, config) if format else None,
+    }
+
+
+def _call_threshold(model: LocalModel, config: EmbeddedConfig) -> dict[str, Any]:
+    """Returns when the model answers in words, and how that is known."""
+    own, profile = load_calibration(model.path), profile_of(model)
+    below = own.words_below if own else profile.words_below if profile else 0.0
+    return {
+        "words_below": below,
+        "asked": bool(below) and config.decide_calls and config.engine == "xllamacpp",
+        "calibrated": msgspec.to_builtins(own) if own else None,
     }
 
 
@@ -117,8 +131,30 @@ def fact_lines(
         ("in gateway", row["state"] or ""),
     ]
     if format is not None:
+        facts.append(("calls", _calls(row["calls"], row["name"])))
         facts.append(("measured", _measured(measurement, row["name"])))
     return [(name, text) for name, text in facts if text]
+
+
+def _calls(threshold: dict[str, Any], name: str) -> str:
+    own = msgspec.convert(threshold["calibrated"], CallCalibration | None)
+    if not threshold["words_below"] and own is None:
+        return f"free; to measure whether it calls tools where none fits: dragoman models calibrate {name}"
+    if own is not None:
+        text = f"{calibration_text(own)} ({own.date})"
+    else:
+        text = f"answered in words below a probability of {threshold['words_below']:g}, by the catalogue"
+    return text if threshold["asked"] or not threshold["words_below"] else f"{text}; not asked by the settings"
+
+
+def calibration_text(result: CallCalibration) -> str:
+    """Returns a calibration in one line."""
+    if not result.words_below:
+        return "no threshold separates prompts without a fitting tool"
+    return (
+        f"answered in words below a probability of {result.words_below:g}: {result.unfitting_found} of "
+        f"{result.unfitting} prompts without a fitting tool, {result.fitting_lost} of {result.fitting} with one"
+    )
 
 
 def _measured(measurement: ModelMeasurement | None, name: str) -> str:

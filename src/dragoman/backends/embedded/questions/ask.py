@@ -8,9 +8,12 @@ from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from typing import Any, Final, NamedTuple, Protocol
 
+import msgspec
+
 from dragoman.backends.embedded.continued import extended
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities
 from dragoman.core.errors import UpstreamError
+from dragoman.core.messages import Usage
 
 _BIAS: Final = 100.0
 """Added to the logits of all answers: no other token is left, and the ratio of their probabilities is unchanged."""
@@ -39,6 +42,23 @@ class WeighedAnswers(NamedTuple):
     def best(self) -> str:
         """Returns the likeliest answer."""
         return max(self.probabilities, key=self.probabilities.__getitem__)
+
+    def add_cost(self, usage: Usage, prompt_tokens: int) -> Usage:
+        """Returns the usage of a response with that of a question before it.
+
+        The prompt counts once, although the engine gets it twice: the question reads it, and the response finds it
+        cached.
+
+        Args:
+            usage: the usage of the response.
+            prompt_tokens: tokens of the prompt of its first completion.
+        """
+        return msgspec.structs.replace(
+            usage,
+            input_tokens=usage.input_tokens + max(self.input_tokens - prompt_tokens, 0),
+            cached_input_tokens=max(usage.cached_input_tokens - (self.input_tokens - self.cached_tokens), 0),
+            output_tokens=usage.output_tokens + self.output_tokens,
+        )
 
 
 async def ask(

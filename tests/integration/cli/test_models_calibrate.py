@@ -1,0 +1,59 @@
+"""`dragoman models calibrate`, with the real engine and few prompts."""
+
+import json
+from itertools import islice
+from pathlib import Path
+
+import pytest
+
+from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.local.measurements import CallCalibration, load_calibration, store_calibration
+from dragoman.backends.embedded.local.model_facts import find_local_models
+from dragoman.backends.embedded.questions import calibration
+from dragoman.cli import main
+from support.scripted_llama import PROFILE, backend
+
+MODEL = PROFILE.name
+RESULT = CallCalibration("2026-11-27", 0.25, 30, 1, 32, 20)
+
+
+@pytest.fixture
+def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A cache folder that contains the small model, and no settings."""
+    (tmp_path / "weights").mkdir()
+    (tmp_path / f"weights/{MODEL}.gguf").symlink_to(weights.find_weights(MODEL))
+    monkeypatch.setenv("DRAGOMAN_HOME", str(tmp_path))
+    monkeypatch.setenv("DRAGOMAN_EMBEDDED_DISCOVER", "false")
+    monkeypatch.setenv("DRAGOMAN_EMBEDDED_THREADS", "1")
+    return tmp_path
+
+
+@pytest.mark.model
+def test_result_is_stored_and_printed(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    few = [*islice(calibration.prompts(MODEL), 2), *islice(calibration.prompts(MODEL), 6, 8)]
+    monkeypatch.setattr(calibration, "prompts", lambda _: iter(few))
+    assert main(["models", "calibrate", MODEL, "--json"]) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert (printed["fitting"], printed["unfitting"]) == (2, 2)
+    assert 0 <= printed["words_below"] < 1
+    assert main(["models", "show", MODEL, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["calls"]["calibrated"] == printed
+
+
+def test_unknown_model_is_an_error(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "calibrate", "smollm2-136m"]) == 2
+    assert MODEL in capsys.readouterr().err
+
+
+def test_own_calibration_counts_more_than_the_catalogue(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    model = find_local_models(EmbeddedConfig(discover=False)).models[MODEL]
+    assert backend().words_below == PROFILE.words_below
+    store_calibration(model, RESULT)
+    assert load_calibration(model.path) == RESULT
+    assert backend().words_below == 0.25
+    assert main(["models", "show", MODEL]) == 0
+    line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("calls"))
+    assert "below a probability of 0.25: 20 of 32 prompts without a fitting tool, 1 of 30 with one" in line
