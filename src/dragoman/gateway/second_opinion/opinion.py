@@ -26,6 +26,7 @@ from dragoman.gateway.routing.router import ModelRoute, Router, backend_name
 from dragoman.gateway.second_opinion.ballot import Election, elect
 from dragoman.gateway.second_opinion.costs import CostSum
 from dragoman.gateway.vendor_tools import client_run_tools
+from dragoman.off_loop import off_loop
 
 log = logging.getLogger("dragoman.guard")
 
@@ -37,6 +38,8 @@ TEMPERATURE: Final = 0.7
 class _Collected:
     """What the second responses have led to so far."""
 
+    vote: Callable[[Sequence[AnyEvent]], Hashable | None] | None = None
+    """What responses are compared by; None: there is one."""
     samples: dict[int, list[AnyEvent]] = field(default_factory=dict)
     """The complete responses, by their numbers."""
     keys: dict[int, Hashable | None] = field(default_factory=dict)
@@ -52,18 +55,21 @@ class _Collected:
             self.usage = used if self.usage is None else add_usage(self.usage, used)
         return used
 
-    def elect(self, vote: Callable[[Sequence[AnyEvent]], Hashable | None]) -> tuple[int, Election]:
+    async def add(self, number: int, events: list[AnyEvent], attempt: BackendAttempt) -> None:
+        """Adds a complete response; what a large request's is compared by is found out in a thread."""
+        self.samples[number] = events
+        if self.vote is not None:
+            self.keys[number] = await off_loop(attempt.in_thread, self.vote, events)
+
+    def elect(self) -> tuple[int, Election]:
         """Returns the number of the response that is used, and the result of the vote."""
-        numbers = sorted(self.samples)
-        for number in numbers:
-            if number not in self.keys:
-                self.keys[number] = vote(self.samples[number])
+        numbers = sorted(self.keys)
         election = elect([self.keys[number] for number in numbers])
         return numbers[election.winner], election
 
-    def is_certain(self, reask: ReaskRequest, most: int) -> bool:
+    def is_certain(self, most: int) -> bool:
         """Returns whether more responses, up to this number, cannot change which one is used."""
-        return reask.vote is not None and bool(self.samples) and self.elect(reask.vote)[1].is_certain(most)
+        return bool(self.keys) and self.elect()[1].is_certain(most)
 
     def response(self, number: int) -> SecondResponse:
         """Returns the response of this number, with the tokens of all; a failed one if there is none."""
@@ -97,27 +103,28 @@ class SecondOpinion:
             attempt: The first response.
             reask: The request for the second one.
         """
-        collected = _Collected()
+        count = self._planned(reask)
+        collected = _Collected(reask.vote if count > 1 else None)
         try:
             async with asyncio.timeout(attempt.reask_timeout_s):
                 if self._name and await self._ask_other(attempt, reask, collected):
                     return collected.response(0)
-                await self._sample(attempt, reask, collected)
+                await self._sample(attempt, reask, count, collected)
         except TimeoutError:
             log_timeout(attempt)
             if self._name and not (collected.samples or collected.notices):
                 late = f"{quote(self._name)} did not answer within {attempt.reask_timeout_s:g} s"
                 collected.notices.append(Notice("second_opinion_failed", late, detail=self._name))
-        if reask.vote is None or self._planned(reask) < 2 or not collected.samples:
+        if not collected.keys:
             return collected.response(0)
-        number, election = collected.elect(reask.vote)
+        number, election = collected.elect()
         used = collected.usage or Usage()
         collected.notices.append(election.notice(f"{used.input_tokens} input and {used.output_tokens} output tokens"))
         return collected.response(number)
 
     async def _ask_other(self, attempt: BackendAttempt, reask: ReaskRequest, collected: _Collected) -> bool:
         """Asks the other model. Returns whether it has answered; False with a warning, unless it is the same model."""
-        routes, reason = self._routes(attempt, reask)
+        routes, reason = await self._routes(attempt, reask)
         if routes and routes[0].backend is self._first.backend and routes[0].request.model == self._first.request.model:
             return False
         attempts = attempt.context.attempts
@@ -146,11 +153,11 @@ class SecondOpinion:
         collected.notices.append(Notice("second_opinion_failed", message, detail=self._name))
         return False
 
-    def _routes(self, attempt: BackendAttempt, reask: ReaskRequest) -> tuple[list[ModelRoute], str]:
+    async def _routes(self, attempt: BackendAttempt, reask: ReaskRequest) -> tuple[list[ModelRoute], str]:
         """Returns the backends of the other model; empty with the reason why it cannot be asked."""
         if self.runs_tools:
             return [], "the gateway runs tools of this response"
-        request = without_reasoning(reask.request)
+        request = await off_loop(attempt.in_thread, without_reasoning, reask.request)
         routes = self._router.permitted_routes(self._name, request, attempt.context.client)
         if not routes:
             return [], "no backend serves it now, or the API key may not use it"
@@ -167,15 +174,15 @@ class SecondOpinion:
         """Returns the number of samples."""
         return 1 if reask.vote is None or self.runs_tools else self._samples
 
-    async def _sample(self, attempt: BackendAttempt, reask: ReaskRequest, collected: _Collected) -> None:
+    async def _sample(self, attempt: BackendAttempt, reask: ReaskRequest, count: int, collected: _Collected) -> None:
         """Collects the samples of the same model: at once, or in turn until the vote is certain."""
-        count, backend, context = self._planned(reask), self._first.backend, attempt.context
+        backend, context = self._first.backend, attempt.context
         requests = [_sample_request(reask.request, number) for number in range(count)]
         # Observers and spans of an exchange record one generation at a time.
         in_turn = backend.answers_in_turn or context.observer is not None or context.attempts.spans is not None
         if in_turn or count == 1:
             for number, request in enumerate(requests):
-                if not collected.is_certain(reask, count):
+                if not collected.is_certain(count):
                     await self._try_sample(request, number, attempt, collected)
             return
         async with asyncio.TaskGroup() as tasks:
@@ -198,7 +205,7 @@ class SecondOpinion:
         upstream, model = context.attempts.upstream, context.attempts.model
         try:
             await collect_events(generate(request, context), events)
-            collected.samples[number] = events
+            await collected.add(number, events, attempt)
             return None
         except UsageError:  # a bug in Dragoman itself
             raise
