@@ -193,11 +193,13 @@ async def test_late_second_response_is_not_waited_for() -> None:
 
 @pytest.mark.parametrize("limit", [{"models": ("m",)}, {"upstreams": ("a",)}])
 async def test_key_that_may_not_use_the_other_model(limit: dict[str, Any]) -> None:
-    keys = KeyRing({"alice": KeyConfig(secret="secret-of-alice", **limit), "bob": KeyConfig(secret="secret-of-bob-1")})
-    async with two_models(in_turn(INVALID, ROME, INVALID), in_turn(PARIS), BIG, keys=keys) as (url, a, b):
+    bob = KeyConfig(secret="secret-of-bob-1", models=("m", "big"))
+    keys = KeyRing({"alice": KeyConfig(secret="secret-of-alice", **limit), "bob": bob})
+    policy = GuardPolicy(second_opinion="b/big")
+    async with two_models(in_turn(INVALID, ROME, INVALID), in_turn(PARIS), policy, keys=keys) as (url, a, b):
         limited = await ask(url, key="secret-of-alice")
         assert (limited.cities, counts(a, b)) == (["Rome"], [2, 0])
-        assert "second_opinion_failed: big" in limited.warnings
+        assert "second_opinion_failed: b/big" in limited.warnings
         assert (await ask(url, key="secret-of-bob-1")).cities == ["Paris"]
 
 

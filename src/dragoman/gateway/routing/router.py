@@ -223,12 +223,11 @@ class Router:
             client: Who is to get the response.
         """
         permissions = client.permissions
-        if permissions is not None and not permissions.admits_model(name):
-            return []
         return [
             ModelRoute(backend, msgspec.structs.replace(request, model=id))
             for backend, id in self._named(name)
-            if permissions is None or permissions.admits_upstream(backend_name(backend))
+            if permissions is None
+            or (permissions.admits_model(name, id) and permissions.admits_upstream(backend_name(backend)))
         ]
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
