@@ -13,6 +13,7 @@ Packages next to these: `formats` (how models write), `dialects` (the vendors' A
 """
 
 from dragoman import types
+from dragoman.api.apply_steps import apply_steps
 from dragoman.api.assemble import CallAssembler, assemble_calls
 from dragoman.api.constrain import build_constraint, to_json_schema
 from dragoman.api.convert import convert_calls, convert_results, convert_tools
@@ -73,6 +74,7 @@ __all__ = [
     "ToolCallStart",
     "ToolChoice",
     "UsageUpdate",
+    "apply_steps",
     "assemble_calls",
     "build_constraint",
     "collect",

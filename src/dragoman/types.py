@@ -6,6 +6,7 @@
 because names such as `Message` and `Text` also exist in the SDKs of the vendors.
 """
 
+from dragoman.api.apply_steps import StepsNow
 from dragoman.api.assemble import AssembledCalls
 from dragoman.api.convert import ConvertedItems
 from dragoman.constraints.constraint import Constraint
@@ -62,6 +63,7 @@ __all__ = [
     "Role",
     "Sampling",
     "Span",
+    "StepsNow",
     "Text",
     "Tool",
     "ToolCall",

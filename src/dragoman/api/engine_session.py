@@ -38,6 +38,7 @@ from dragoman.dialects import Api
 from dragoman.parsing.format import Format
 from dragoman.parsing.reader_options import ReaderBuffering, ReaderOptions
 from dragoman.parsing.reply_reader import ReplyReader
+from dragoman.steps.apply import apply_steps
 from dragoman.text.stop_strings import StopStrings
 
 
@@ -86,7 +87,8 @@ class EngineSession:
         self._on_error = tuple(on_error)
         with hooks.report_exceptions(self._on_error, self.id):
             self._dialect = dialects.get(api)
-            self.request = limit_to_one_call(parse_request(body, api))
+            applied = apply_steps(limit_to_one_call(parse_request(body, api)))
+            self.request = applied.request
             """The request. The engine must honour its `max_tokens`, `sampling` and `response_schema`."""
             self.format = resolve_format(format)
         self.finished = False
@@ -103,6 +105,7 @@ class EngineSession:
         self._stops = StopStrings(self.request.stop)
         self._call_count = 0  # number of calls
         self._calls = CompleteCallFilter(BUFFER_LIMIT_CHARS if self.request.stream else sys.maxsize)
+        self._notices = applied.notices
         self._start: Start | None = Start(self.id, self.request.model, created)
 
     @cached_property
@@ -226,7 +229,7 @@ class EngineSession:
     def _pass(self, events: Sequence[AnyEvent]) -> bytes:
         out = b""
         if self._start:
-            events, self._start = [self._start, *events], None
+            events, self._start = [self._start, *self._notices, *events], None
         for event in self._calls.feed(events):
             self._collector.feed(event)
             if isinstance(event, Failure):

@@ -259,7 +259,9 @@ class Gateway:
         None is also returned if several backends serve the model, because failover needs the events.
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
-        if request.store or request.previous_response or one_call or request.steps is not None:
+        if request.store or request.previous_response or one_call:
+            return None
+        if self._router.with_steps(request, context.client).steps is not None:
             return None
         routes = self._router.routes_now(request, context.client)
         if not routes or (len(routes) > 1 and request.choices == 1) or compaction.uses_compaction(request):
@@ -309,6 +311,7 @@ class Gateway:
             nonlocal request, routes
             if error is None:
                 routes = await self._router.routes_or_refresh(request, context.client)
+                request = self._router.with_steps(request, context.client)
                 if placed is not None and self._router.is_balanced_by_prefix(request, context.client):
                     routes = await placed.order(request, routes)
                 if self._describer is not None and (vision := self._router.vision_routes(request, context.client)):

@@ -42,6 +42,8 @@ from dragoman.server.keys.admission import admit
 from dragoman.server.observe.access_log import AccessRecord
 from dragoman.server.observe.observer import ServerObserver
 from dragoman.server.observe.prompt_progress import PromptProgressReport
+from dragoman.steps.read import HEADER as STEPS_HEADER
+from dragoman.steps.read import read_header
 from dragoman.wire import sse
 from dragoman.wire.dialect import TokenCounting
 from dragoman.wire.response_headers import WARNINGS
@@ -139,6 +141,8 @@ class Exchange(BaseExchange):
             request = msgspec.structs.replace(request, headers=carried | self._record.trace)
         elif self._record.trace:
             request = msgspec.structs.replace(request, headers=self._record.trace)
+        if STEPS_HEADER in headers and request.steps is None:
+            request = msgspec.structs.replace(request, steps=read_header(headers[STEPS_HEADER]))
         if self._compacts:
             request = msgspec.structs.replace(compaction.with_trigger(request), stream=False)
         self._buffering = _buffering(headers)

@@ -4,8 +4,9 @@
 """
 
 from collections.abc import Mapping
-from typing import Final
+from typing import Any, Final
 
+import msgspec
 from msgspec.structs import replace
 
 from dragoman.core.errors import RequestError, one_of, quote
@@ -46,6 +47,20 @@ def read_header(text: str) -> Steps:
     except RequestError as error:
         raise RequestError(f"expected JSON of steps, got something else: {error}", HEADER) from None
     return read_steps(Cursor(raw, HEADER))
+
+
+def read_setting(value: str | Mapping[str, Any], path: str) -> Steps:
+    """Returns the steps of a route, which apply to requests that offer all of their tools.
+
+    Args:
+        value: The setting.
+        path: Its key.
+
+    Raises:
+        RequestError: The setting is invalid.
+    """
+    steps = read_steps(Cursor(msgspec.Raw(msgspec.json.encode(value)), path))
+    return replace(steps, is_default=True)
 
 
 def read_steps(value: Cursor) -> Steps:

@@ -5,11 +5,21 @@ from collections.abc import Sequence
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from dragoman import dialects
+from dragoman.backends.http.backend import HttpBackend
+from dragoman.backends.http.config import HttpConfig
+from dragoman.config.routes import take_routes
+from dragoman.core.client import ClientFacts
+from dragoman.core.errors import ConfigError
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.gateway.gateway import Gateway
+from dragoman.gateway.routing.explain import explain
+from dragoman.gateway.routing.route import Routes
 from support.fake_upstream import END, HEAD, Play, Server, piece, server
 from support.http_client import http_client
+from support.scripted_backend import serving
 from support.text_upstream import FRONTS, Answer, ask, gateway
 
 TOOLS = tuple(Tool(name, f"The tool {name}.") for name in ("fetch", "analyze", "submit"))
@@ -173,3 +183,70 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
 )
 async def test_invalid_steps_are_rejected(front: str, steps: object, message: str) -> None:
     assert await refused(front, turn(), dragoman={"steps": steps}) == message
+
+
+async def posted(front: str, request: Request, headers: dict[str, str], rules: Routes | None = None) -> tuple[Any, Any]:
+    """The response and the upstream of a request with these headers, through these routes."""
+    async with server(calls("fetch")) as upstream:
+        backend = HttpBackend("far", HttpConfig(url=f"{upstream.url}/v1", models=("m",), max_retries=0), {})
+        async with serving(Gateway([backend], rules=rules)) as (_, url), http_client(url) as client:
+            dialect = dialects.get(front)
+            body = dialect.write_request(request, "m").body
+            return await client.post(dialect.path, content=body, headers=headers), upstream
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_header_contains_steps(front: str) -> None:
+    answer, upstream = await posted(front, turn("fetch"), {"x-dragoman-steps": json.dumps(STEPS)})
+    assert offered(upstream) == ["analyze"]
+    assert answer.headers["x-dragoman-warnings"].startswith("steps_applied: analyze")
+    assert "x-dragoman-steps" not in upstream.asked[-1][1]
+
+
+@pytest.mark.parametrize(
+    ("header", "message"),
+    [
+        ("{", "expected JSON of steps, got something else: "),
+        ('{"required": 1}', "expected string or array of strings, got number - at x-dragoman-steps.required"),
+    ],
+)
+async def test_invalid_header_is_rejected(header: str, message: str) -> None:
+    answer, upstream = await posted("openai_chat", turn(), {"x-dragoman-steps": header})
+    assert answer.status_code == 400
+    assert not upstream.asked
+    assert answer.json()["error"]["message"].startswith(message)
+
+
+def route(**more: Any) -> Routes:
+    return Routes(take_routes({"routes": [more]}, "file"))
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_route_has_steps(front: str) -> None:
+    _, upstream = await posted(front, turn("fetch"), {}, route(steps=STEPS))
+    assert offered(upstream) == ["analyze"]
+    own = {"x-dragoman-steps": '{"required": "analyze"}'}
+    _, upstream = await posted(front, turn("fetch"), own, route(steps=STEPS))
+    assert offered(upstream) == ["fetch", "analyze", "submit"], "steps of the client come first"
+
+
+async def test_steps_of_a_route_do_not_apply_without_their_tools() -> None:
+    answer, upstream = await posted("openai_chat", turn(), {}, route(steps={"required": "other"}))
+    assert offered(upstream) == ["fetch", "analyze", "submit"]
+    assert "steps_not_applied: routes[1].steps" in answer.headers["x-dragoman-warnings"]
+    without = replace(turn(), tools=())
+    answer, _ = await posted("openai_chat", without, {}, route(steps={"required": "other"}))
+    assert "steps" not in answer.headers.get("x-dragoman-warnings", "")
+
+
+def test_invalid_steps_of_a_route_are_a_wrong_setting() -> None:
+    with pytest.raises(
+        ConfigError, match=r"unknown field 'require'; did you mean .* - at routes\[1\]\.steps, from file"
+    ):
+        route(steps={"require": ["fetch"]})
+
+
+def test_route_explains_its_steps() -> None:
+    explained = explain(route(name="reports", steps=STEPS), turn("fetch"), ClientFacts())[0]
+    assert explained.steps == STEPS
+    assert explained.allowed_now == "the next call must be one of analyze; steps left: analyze"

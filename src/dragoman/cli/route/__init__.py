@@ -159,6 +159,10 @@ def _lines(found: _Explanation) -> Iterator[str]:
                 yield "  the order of a new conversation while no upstream is busy:"
         if route.applies and route.second_opinion:
             yield f"  re-asks {one_line(route.second_opinion)} about a response that is not valid"
+        if route.steps:
+            yield f"  steps: {one_line(msgspec.json.encode(route.steps).decode())}"
+        if route.allowed_now:
+            yield f"  {one_line(route.allowed_now)}"
     if not found.routes:
         yield "there are no routes in the settings"
     elif not found.routes[-1].applies:

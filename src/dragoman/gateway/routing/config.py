@@ -1,7 +1,7 @@
 """Settings of routes: the tables `[[routes]]`."""
 
 from collections.abc import Mapping
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
 
@@ -58,6 +58,11 @@ class RouteConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             "Model or alias that is re-asked instead of the one whose response was not valid; empty: "
             "`guard.second_opinion`."
         ),
+    ] = ""
+
+    steps: Annotated[
+        str | dict[str, Any],
+        setting("Steps of requests that offer their tools and have none of their own (docs/steps.md), or `derive`."),
     ] = ""
 
     def weights(self) -> Mapping[str, float]:

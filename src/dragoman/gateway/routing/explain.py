@@ -1,12 +1,15 @@
 """Explains which route applies to a request: each condition with what was expected and what the request is."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.core.client import ClientFacts
+from dragoman.core.errors import RequestError
 from dragoman.core.messages import Request
 from dragoman.gateway.routing.route import RouteRule, Routes
+from dragoman.steps.apply import apply_steps
 
 
 class ExplainedCondition(msgspec.Struct, frozen=True):
@@ -28,6 +31,10 @@ class ExplainedRoute(msgspec.Struct, frozen=True):
     balance: str
     second_opinion: str
     """The model that is re-asked; empty: the route names none."""
+    steps: str | Mapping[str, object] = ""
+    """The steps of its requests, as in the settings; empty: none."""
+    allowed_now: str = ""
+    """What the steps of the request allow now, if the route applies."""
 
 
 def explain(routes: Routes, request: Request, client: ClientFacts) -> list[ExplainedRoute]:
@@ -44,13 +51,22 @@ def explain(routes: Routes, request: Request, client: ClientFacts) -> list[Expla
         conditions = [
             ExplainedCondition(each.name, each.expected, each.got(call), each.holds(call)) for each in rule.conditions
         ]
-        explained.append(_explained(rule, conditions))
+        explained.append(_explained(rule, conditions, request))
         if explained[-1].applies:
             break
     return explained
 
 
-def _explained(rule: RouteRule, conditions: Sequence[ExplainedCondition]) -> ExplainedRoute:
+def _explained(rule: RouteRule, conditions: Sequence[ExplainedCondition], request: Request) -> ExplainedRoute:
     applies = all(each.holds for each in conditions)
-    config = rule.config
-    return ExplainedRoute(rule.name, applies, conditions, tuple(config.weights()), rule.balance, config.second_opinion)
+    use, steps, other = tuple(rule.config.weights()), rule.config.steps, rule.config.second_opinion
+    now = _allowed_now(rule, request) if applies and steps else ""
+    return ExplainedRoute(rule.name, applies, conditions, use, rule.balance, other, steps, now)
+
+
+def _allowed_now(rule: RouteRule, request: Request) -> str:
+    try:
+        notices = apply_steps(request if request.steps else replace(request, steps=rule.steps)).notices
+    except RequestError as error:
+        return error.message
+    return "; ".join(notice.message for notice in notices) or "the steps do not apply: the request offers no tools"

@@ -13,11 +13,12 @@ from datetime import datetime, tzinfo
 from typing import Final, NamedTuple, TypeAlias
 
 from dragoman.core.client import ANONYMOUS, ClientFacts
-from dragoman.core.errors import ConfigError, one_of, quote
-from dragoman.core.messages import Request
+from dragoman.core.errors import ConfigError, RequestError, one_of, quote
+from dragoman.core.messages import Request, Steps
 from dragoman.gateway.routing import balance
 from dragoman.gateway.routing.condition import Condition, RoutedRequest, conditions_of
 from dragoman.gateway.routing.config import BALANCES, RouteConfig
+from dragoman.steps.read import read_setting
 
 _REMEMBERED: Final = 1024
 """Number of exchanges whose decision is remembered."""
@@ -35,6 +36,8 @@ class RouteRule(NamedTuple):
     balance: str
     where: str
     """The key of its table."""
+    steps: Steps | None = None
+    """Steps of its requests; None: it has none."""
 
     def matches(self, call: RoutedRequest) -> bool:
         """Returns whether all conditions hold."""
@@ -75,6 +78,8 @@ class Routes:
         """Whether a route names a model that is re-asked."""
         self.balances_by_prefix = any(rule.balance == "prefix" for rule in self.rules)
         """Whether a route treats upstreams as replicas of one model."""
+        self.have_steps = any(rule.steps is not None for rule in self.rules)
+        """Whether a route has steps."""
         self._decided: OrderedDict[str, RouteDecision | None] = OrderedDict()
 
     def decide(
@@ -140,7 +145,7 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
         raise ConfigError(f"unknown {quote(config.balance)}{hint} - at {where}.balance")
     weights = config.weights()
     other = config.second_opinion
-    if not (weights or config.describe_images or other) and config.balance != "prefix":
+    if not (weights or config.describe_images or other or config.steps) and config.balance != "prefix":
         raise ConfigError(f"expected a model, a list of models, or a table of weights, got none - at {where}.use")
     if wrong := next((model for model, weight in weights.items() if not 0 < weight < float("inf")), None):
         raise ConfigError(f"expected a weight above 0, got {weights[wrong]:g} for {quote(wrong)} - at {where}.use")
@@ -156,4 +161,8 @@ def _compile(config: RouteConfig, number: int) -> RouteRule:
     if other and set(weights) == {other}:
         raise ConfigError(f"expected another model than that of `use`, got {quote(other)} - at {where}.second_opinion")
     used = config.balance or ("weighted" if isinstance(config.use, dict) else "order")
-    return RouteRule(name, conditions_of(config, where), config, used, where)
+    try:
+        steps = read_setting(config.steps, f"{where}.steps") if config.steps else None
+    except RequestError as error:
+        raise ConfigError(error.message) from None
+    return RouteRule(name, conditions_of(config, where), config, used, where, steps)

@@ -191,6 +191,14 @@ class Router:
         decision = None if self._rules is None else self._rules.decide(request, client, self._load)
         return decision is not None and decision.rule.balance == "prefix"
 
+    def with_steps(self, request: Request, client: ClientFacts) -> Request:
+        """Returns the request with the steps of its rule, unless it has its own."""
+        if self._rules is None or not self._rules.have_steps or request.steps is not None:
+            return request
+        decision = self._rules.decide(request, client, self._load)
+        steps = None if decision is None else decision.rule.steps
+        return request if steps is None else msgspec.structs.replace(request, steps=steps)
+
     def vision_routes(self, request: Request, client: ClientFacts) -> list[ModelRoute]:
         """Returns the backends that describe the images of this request for its model; empty: images stay."""
         decision = None if self._rules is None else self._rules.decide(request, client, self._load)

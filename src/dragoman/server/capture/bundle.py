@@ -35,6 +35,7 @@ _HEADERS: Final = (
     "anthropic-version",
     "anthropic-beta",
     "x-dragoman-buffering",
+    "x-dragoman-steps",
 )
 """Headers that are kept: the client, and what it accepts."""
 _UNSENT_FACTS: Final = ("upstream", "upstream_model", "failed_attempts", "upstream_request_id", "trace_id", "key")
