@@ -195,6 +195,10 @@ class ToolChoice(FrozenStruct, frozen=True):
     """False: at most one call per response."""
 
 
+ANY_TOOL: Final = "*"
+"""In the place of a name in `Steps`: any tool that is not a terminal one."""
+
+
 class Steps(FrozenStruct, frozen=True):
     """Tools that the model must call before it ends a turn; `dragoman.steps` computes what is allowed now.
 
@@ -202,7 +206,7 @@ class Steps(FrozenStruct, frozen=True):
     """
 
     required: tuple[str, ...] = ()
-    """Tools that must have succeeded; a name that is repeated asks for as many different calls."""
+    """Tools that must have succeeded; a name that is repeated asks for as many different calls; "*": any tool."""
     ordered: bool = False
     """The order of `required` is binding."""
     prerequisites: Mapping[str, tuple[str, ...]] = {}

@@ -39,7 +39,7 @@ def apply_steps(request: Request) -> AppliedSteps:
     if steps is None:
         return AppliedSteps(request)
     if steps.derive:
-        steps = derive_steps(request.tools, steps.path)
+        steps = derive_steps(request, steps.path)
         if steps is None:
             return _not_applied(request, "no terminal tool and no dependency of a tool was found", "derive")
     if error := missing_tool(steps, request.tools):

@@ -11,7 +11,7 @@ from msgspec.structs import replace
 
 from dragoman.core.errors import RequestError, one_of, quote
 from dragoman.core.identifiers import NAME_LIMIT_CHARS
-from dragoman.core.messages import Steps
+from dragoman.core.messages import ANY_TOOL, Steps
 from dragoman.steps.validate import MAX_STEPS, validate_steps
 from dragoman.text import json_cursor
 from dragoman.text.json_cursor import Cursor, Fields
@@ -113,7 +113,7 @@ def _limits(value: Cursor | None) -> Mapping[str, int]:
     if value is None:
         return {}
     if value.kind == "number":
-        return {"*": _count(value)}
+        return {ANY_TOOL: _count(value)}
     if value.kind != "object":
         raise value.wrong("number or object")
     return {name: _count(item) for name, item in _members(value).items()}

@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
-from dragoman.core.messages import Steps
+from dragoman.core.messages import ANY_TOOL, Steps
 from dragoman.steps.progress import TurnProgress
 
 State: TypeAlias = Literal["open", "terminal", "free", "finished", "limit"]
@@ -57,7 +57,8 @@ def allowed_now(steps: Steps, offered: Sequence[str], progress: TurnProgress) ->
     ready = [name for name in offered if _is_ready(name, steps, progress)]
     if left:
         others = [name for name in ready if name not in steps.terminal]
-        tools = [name for name in others if name == left[0]] if steps.ordered else others
+        is_named = steps.ordered and left[0] != ANY_TOOL
+        tools = [name for name in others if name == left[0]] if is_named else others
         is_stuck = not tools or any(_is_spent(name, steps, progress) for name in left)
         return _spent(steps, offered, progress, left, left) if is_stuck else _called("open", tools, left)
     if not steps.terminal:
@@ -105,19 +106,23 @@ def _open(needed: Sequence[str], progress: TurnProgress) -> Iterator[str]:
     seen: Counter[str] = Counter()
     for name in needed:
         seen[name] += 1
-        if progress.done.get(name, 0) < seen[name]:
+        if _times_done(name, progress) < seen[name]:
             yield name
+
+
+def _times_done(name: str, progress: TurnProgress) -> int:
+    return sum(progress.done.values()) if name == ANY_TOOL else progress.done.get(name, 0)
 
 
 def _is_ready(name: str, steps: Steps, progress: TurnProgress) -> bool:
     before = _with_prerequisites(name, steps.prerequisites)[:-1]
-    return all(progress.done.get(each) for each in before) and not _is_spent(name, steps, progress)
+    return all(_times_done(each, progress) for each in before) and not _is_spent(name, steps, progress)
 
 
 def _is_spent(name: str, steps: Steps, progress: TurnProgress) -> bool:
     limits = steps.max_calls_per_tool
-    limit = limits.get(name, limits.get("*"))
-    return limit is not None and progress.calls.get(name, 0) >= limit
+    limit = limits.get(name, limits.get(ANY_TOOL))
+    return name != ANY_TOOL and limit is not None and progress.calls.get(name, 0) >= limit
 
 
 def _with_prerequisites(name: str, prerequisites: Mapping[str, Sequence[str]]) -> list[str]:

@@ -178,6 +178,7 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
             {"required": ["fetch"] * 3, "max_calls_per_tool": 2},
             "expected at least 3, which the steps need of 'fetch', got 2 - at $.dragoman.steps.max_calls_per_tool",
         ),
+        ({"terminal": "*"}, "expected names of tools, got '*' - at $.dragoman.steps.terminal"),
         ([], 'expected object or "derive", got array - at $.dragoman.steps'),
     ],
 )

@@ -56,6 +56,18 @@ def test_a_repeated_step_needs_different_calls() -> None:
     assert now(steps, "fetch:a", "fetch:b").tools == ("submit",)
 
 
+def test_any_tool_may_be_required() -> None:
+    steps = Steps(("*", "*"), terminal=("submit",), max_calls_per_tool={"*": 3})
+    assert now(steps, "fetch!").tools == ("fetch", "analyze", "note")
+    assert now(steps, "fetch", "note").tools == ("submit",)
+    ordered = Steps(("*", "analyze"), ordered=True, prerequisites={"submit": ("*",)}, terminal=("submit",))
+    assert [now(ordered, *done).tools for done in ((), ("note",), ("note", "analyze"))] == [
+        ("fetch", "analyze", "note"),
+        ("analyze",),
+        ("submit",),
+    ]
+
+
 def test_prerequisites_come_first() -> None:
     steps = Steps(prerequisites={"submit": ("analyze",), "analyze": ("fetch",)}, terminal=("submit",))
     assert now(steps)[:4] == ("open", ("fetch", "note"), "required", ("fetch", "analyze"))
