@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.ladder import is_answered_in_words
+from bench.accuracy.ladder import calls_after, text_after
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
@@ -36,6 +36,8 @@ CONSTRAINED_RUNGS = {"constrained": "raw", "told_constrained": "told"}
 """Rungs with a grammar, and the equal ones without."""
 REASK_RUNGS = {"again": "constrained", "again_free": "raw", "told_again": "told_constrained"}
 """Rungs that re-ask, and the rung before."""
+ASKED_RUNGS = ("asked", "words", "planned")
+"""Rungs that ask how many calls are needed."""
 PATIENT_POLICY = GuardPolicy(reask_timeout_s=3600)
 """Timeout on a busy machine."""
 
@@ -141,7 +143,7 @@ def inputs(model: str, cases: Sequence[Case], rungs: Sequence[str]) -> Iterator[
     backend = _backend(model, threads=1)
     for case in cases:
         for rung in rungs:
-            if rung in (*REASK_RUNGS, "asked", "words") or (rung == "required" and case.call_count != "one"):
+            if rung in (*REASK_RUNGS, *ASKED_RUNGS) or (rung == "required" and case.call_count != "one"):
                 continue
             body = backend.prepare(_request(case, model, rung)).body
             its = {key: value for key, value in body.items() if key != "grammar" or rung not in UNCONSTRAINED_RUNGS}
@@ -156,6 +158,7 @@ def _backend(model: str, threads: int) -> EmbeddedModel:
         max_concurrency=1,
         threads=threads,
         decide_calls=False,  # a rung of its own
+        plan_calls="off",
     )
     return EmbeddedModel.from_config(config, weights.find_weights(model), _say)
 
@@ -170,7 +173,7 @@ async def _generate_text(
     free = earlier.get(CONSTRAINED_RUNGS.get(rung, ""))
     if free and _is_allowed_by_grammar(backend, request, free):
         return msgspec.structs.replace(free, rung=rung, unchanged=free.rung)
-    if rung in ("asked", "words"):
+    if rung in ASKED_RUNGS:
         return await _decided_text(backend, meter, request, case.id, rung, earlier)
     events = backend.generate(request, exchange_context())
     if rung in REASK_RUNGS:
@@ -188,18 +191,29 @@ async def _generate_text(
 async def _decided_text(
     backend: EmbeddedModel, meter: Meter, request: Request, id: str, rung: str, earlier: Mapping[str, RecordedText]
 ) -> RecordedText | None:
-    """Returns the answers to how many calls are needed, or the text in words; None if the choice is free."""
+    """Returns the answers to how many calls are needed, or the text of them; None if the choice is free."""
     prepared = backend.prepare(request)
     if rung == "asked":
+        await call_probability(meter, prepared.body)
+        meter.begin(free=False)  # reading the prompt belongs to the text
         _, answers = await call_probability(meter, prepared.body)
-        text = json.dumps({count: round(share, 4) for count, share in answers.probabilities.items()})
-        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=text)
-    if "asked" not in earlier or not is_answered_in_words(earlier["asked"]):
+        counts = json.dumps({count: round(share, 4) for count, share in answers.probabilities.items()})
+        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=counts)
+    if "asked" not in earlier or text_after(earlier["asked"]) != rung:
         return None
-    async with aclosing(meter.complete(backend.prepare_words(prepared, 0.0).body)) as outputs:
+    if rung == "words":
+        prepared = backend.prepare_words(prepared, 0.0)
+    else:
+        prepared = backend.prepare_plan(request, prepared, calls_after(earlier["asked"]))
+    async with aclosing(meter.complete(prepared.body)) as outputs:
         async for _ in outputs:
             pass
-    return meter.last_text(id, request.model, rung)
+    text, free = meter.last_text(id, request.model, rung), earlier["constrained"]
+    # The prompt is cached by the question, so its cost is that of the other text, which was written from the same one.
+    more = (text.output_tokens - free.output_tokens) * meter.writing_cpu_s / (text.output_tokens or 1)
+    return msgspec.structs.replace(
+        text, input_tokens=free.input_tokens, cached_tokens=free.cached_tokens, cpu_s=round(free.cpu_s + more, 2)
+    )
 
 
 def _request(case: Case, model: str, rung: str) -> Request:

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, guarded
+from dragoman.backends.embedded.questions.call_plan import WHEN_FORCED, planned_calls
 from dragoman.catalog import models as model_catalog
 from dragoman.core.collect import complete_calls
 from dragoman.core.events import AnyEvent
@@ -31,21 +32,30 @@ class Rung:
     """False: only calls in the format's tags count."""
     published: bool = True
     """Whether docs/accuracy.md has it; the others are measured for the tests."""
-    asks: bool = False
-    """Whether the model is asked first whether to call at all."""
+    after: tuple[str, ...] = ()
+    """Names of texts that follow from the model's answer to how many calls are needed; without any it is not asked."""
 
     def used(self, texts: Mapping[str, RecordedText]) -> list[str]:
         """Returns the names of the question and the first text that are used of a prompt's texts."""
-        if not self.asks:
+        if not self.after:
             return [self.text]
         if "asked" not in texts:
             return ["asked", self.text]
-        return ["asked", "words" if is_answered_in_words(texts["asked"]) else self.text]
+        text = text_after(texts["asked"])
+        return ["asked", text if text in self.after else self.text]
 
 
-def is_answered_in_words(question: RecordedText) -> bool:
-    """Whether the probability of a call is below the model's threshold."""
-    return 1 - float(json.loads(question.text)["0"]) < model_catalog.get(question.model).words_below
+def text_after(question: RecordedText) -> str:
+    """Returns the name of the text that follows from the number of calls that the model needs; "": any text."""
+    if 1 - float(json.loads(question.text)["0"]) < model_catalog.get(question.model).words_below:
+        return "words"
+    return "planned" if calls_after(question) else ""
+
+
+def calls_after(question: RecordedText) -> int:
+    """Returns the number of calls to which the response is constrained; 0: any number."""
+    threshold = model_catalog.get(question.model).several_calls_from or WHEN_FORCED
+    return planned_calls(json.loads(question.text), threshold)
 
 
 REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()
@@ -62,7 +72,8 @@ LADDER = (
 SEPARATE_RUNGS = (
     Rung("instructed when to call", "told", published=False),
     Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK),
-    Rung("asked whether to call, + constrained, repaired, re-asked", "constrained", "again", REASK, asks=True),
+    Rung("asked whether to call, + constrained, repaired, re-asked", "constrained", "again", REASK, after=("words",)),
+    Rung("the same, several calls planned", "constrained", "again", REASK, after=("words", "planned")),
     Rung("one call required", "required", policy=REASK),
 )
 
@@ -83,7 +94,7 @@ def run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungR
 
 async def _run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungResult:
     *questions, first = (texts[name] for name in rung.used(texts))
-    may_reask = rung.reask_text in texts and first.rung != "words"
+    may_reask = rung.reask_text in texts and first.rung not in ("words", "planned")
     attempts = [first, *([texts[rung.reask_text]] if may_reask else ())]
     backend, request = TextsBackend(attempts, lenient=rung.lenient), case.request(first.model)
     events = backend.generate(request, exchange_context())

@@ -60,11 +60,13 @@ RUNGS = (
     "required",
     "asked",
     "words",
+    "planned",
 )
 """Free choice without a grammar; with the backend's grammar for free choice; re-asked if one of those (`again_free`:
 the first) has a call that cannot be repaired. Outside the ladder: with an instruction when to call; and with a required
 call, constrained from the first token, for prompts that need one call. `asked`: the probabilities of how many calls are
-needed, as JSON; `words`: constrained to words, if the probability of a call is below the model's threshold."""
+needed, as JSON; `words`: constrained to words, if the probability of a call is below the model's threshold; `planned`:
+constrained to several calls, if their probability is above the model's threshold."""
 FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
 """Folder of the recordings; a file for each model."""
 

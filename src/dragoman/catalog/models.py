@@ -76,6 +76,9 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     `dragoman models calibrate`, for a model that calls tools where none fits."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Maximum length of a reply if the client sets none, for a model that seldom stops; 0: the rest of the context."""
+    several_calls_from: Annotated[float, Meta(ge=0, le=1)] = 0.0
+    """Probability of two or more calls, by the model's own count, from which it has to write as many; 0: it is not
+    asked. From measurements (docs/accuracy.md)."""
     aliases: tuple[Name, ...] = ()
     note: str = ""
     """What users should know before they download it."""

@@ -52,20 +52,25 @@ class UntaggedCalls(NamedTuple):
 _NO_BARE: Final = UntaggedCalls()
 
 
-def llguidance_grammar(constraint: Constraint, answer: JsonText = "", bare: UntaggedCalls = _NO_BARE) -> str:
+def llguidance_grammar(
+    constraint: Constraint, answer: JsonText = "", bare: UntaggedCalls = _NO_BARE, count: int = 0
+) -> str:
     """Returns the grammar of a constraint.
 
     Args:
         constraint: The calls.
         answer: If calls are optional, the JSON Schema of a reply without calls; "" for any text.
         bare: Untagged calls that are constrained too, if calls are optional and `answer` is empty.
+        count: Number of calls if they are required; 0: any.
     """
     opening, closing = constraint.wrapper
     # The common prefix is separate, because the engine looks only one character ahead to distinguish strings.
-    lengths = range(len(closing) if constraint.parallel else 0, -1, -1)
+    may_be_many = constraint.parallel and count != 1
+    lengths = range(len(closing) if may_be_many else 0, -1, -1)
     shared = next(closing[:i] for i in lengths if constraint.separator.startswith(closing[:i]))
     separator, end = (json.dumps(text[len(shared) :]) for text in (constraint.separator, closing))
-    more = f"({json.dumps(shared)} {separator} call)* {json.dumps(shared)}" if constraint.parallel else ""
+    times = f"{{{count - 1}}}" if count else "*"
+    more = f"({json.dumps(shared)} {separator} call){times} {json.dumps(shared)}" if may_be_many else ""
     lines = ["%llguidance {}"]
     if constraint.optional and not answer:
         # The trigger is matched as the end of the free text, so it is not part of the first call.

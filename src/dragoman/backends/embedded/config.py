@@ -57,6 +57,13 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         tuple[str, ...],
         setting("Tools that stay if `first_response_target_s` leaves no room for all, the most important first."),
     ] = ()
+    plan_calls: Annotated[
+        str,
+        setting(
+            "Whether a model that counts several needed calls has to write as many; `auto`: where that was measured.",
+            choices=("auto", "on", "off"),
+        ),
+    ] = "auto"
     decide_calls: Annotated[
         bool,
         setting(

@@ -17,13 +17,14 @@ import msgspec
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.engine.settings import engine_settings
-from dragoman.backends.embedded.grammar import constrain, gbnf_fields
+from dragoman.backends.embedded.grammar import constrain, gbnf_fields, planned_grammar
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.local.measurements import load_calibration
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
 from dragoman.backends.embedded.questions.call_decision import words_grammar, words_notice
+from dragoman.backends.embedded.questions.call_plan import plan_notice, several_calls_from
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.request_limits import apply_trim
@@ -118,7 +119,7 @@ class EmbeddedModel(Backend):
         """The path of a model that writes no text."""
         settings = engine_settings(path, projector, context_window, self._pooling, config)
         self._uses_gbnf = bool(settings.program)
-        self.words_below = self._threshold(path)
+        self.several_calls_from, self.words_below = several_calls_from(config, profile), self._threshold(path)
         self._boundary = PrefixBoundary(self._template, self.format) if settings.prefix_dir else None
         self._new_engine = partial(LlamaProcess, settings, report)
         self.engine, self._has_ended = self._new_engine(), False
@@ -324,6 +325,20 @@ class EmbeddedModel(Backend):
             fields = {"grammar": grammar} if grammar else {}
         body |= fields
         return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered)
+
+    def prepare_plan(self, request: Request, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
+        """Returns the same prompt with a grammar that allows this number of calls only, or as it is without one.
+
+        Args:
+            request: the request.
+            prepared: what the engine would be sent with a free choice.
+            calls: the number of calls.
+        """
+        grammar = planned_grammar(self.format, request, calls)
+        if grammar is None:
+            return prepared
+        body = prepared.body | {"grammar": grammar}
+        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, plan_notice(calls)])
 
     def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows no call.

@@ -42,7 +42,9 @@ class Grammar(NamedTuple):
     """By tool name, the parts of its schema that are not enforced."""
 
 
-def tools_grammar(format: Format, tools: Sequence[Tool], choice: ToolChoice, answer: JsonText = "") -> Grammar | None:
+def tools_grammar(
+    format: Format, tools: Sequence[Tool], choice: ToolChoice, answer: JsonText = "", count: int = 0
+) -> Grammar | None:
     """Returns the grammar for calls of these tools; None if nothing can be constrained.
 
     Args:
@@ -50,13 +52,14 @@ def tools_grammar(format: Format, tools: Sequence[Tool], choice: ToolChoice, ans
         tools: the tools that are offered.
         choice: the tool choice of the request.
         answer: with free choice, a schema that `json_grammar` accepts: the reply is JSON of it, or calls.
+        count: number of required calls; 0: any.
     """
     adapted = [_adapt_tool(format, t) for t in tools if t.kind == "function"]
     adapted_tools, relaxed = [tool for tool, _ in adapted], {tool.name: changes for tool, changes in adapted if changes}
     constraint = format.constrain(adapted_tools, choice)
     if constraint is None:
         return None
-    text = llguidance_grammar(constraint, answer, _untagged_calls(format, adapted_tools))
+    text = llguidance_grammar(constraint, answer, _untagged_calls(format, adapted_tools), count)
     return Grammar(text, relaxed) if _is_valid(text) else None
 
 
@@ -84,6 +87,18 @@ def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str
         for name, changes in grammar.relaxed.items()
     ]
     return grammar.text, warnings
+
+
+def planned_grammar(format: Format, request: Request, count: int) -> str | None:
+    """Returns the grammar of a reply that consists of so many calls; None if it cannot be constrained to them.
+
+    Args:
+        format: the model's format.
+        request: the request.
+        count: the number of calls, 2 or more.
+    """
+    grammar = tools_grammar(format, known_tools(request.tools), ToolChoice("required"), count=count)
+    return grammar.text if grammar else None
 
 
 def gbnf_fields(format: Format, request: Request, *, has_tools: bool) -> tuple[Mapping[str, Any], list[Notice]]:

@@ -17,6 +17,7 @@ from dragoman.backends.embedded.engine_output import Done, Output, Progress, Tok
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.questions.ask import WeighedAnswers
 from dragoman.backends.embedded.questions.call_decision import ask_if_needed, may_decide
+from dragoman.backends.embedded.questions.call_plan import may_plan, planned_calls
 from dragoman.backends.embedded.questions.reporting_engine import ReportingEngine
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
@@ -54,6 +55,8 @@ class RunsModel(Protocol):
     format: Format
     after_result: str
     verbatim_history: VerbatimHistory
+    several_calls_from: float
+    """Probability of several calls from which they are planned; 0: never."""
     words_below: float
     """Probability of a call below which the model answers in words; 0: it is not asked."""
 
@@ -62,6 +65,9 @@ class RunsModel(Protocol):
 
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""
+
+    def prepare_plan(self, request: Request, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
+        """Returns the same prompt with a grammar that allows this number of calls only."""
 
     def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows no call."""
@@ -101,8 +107,8 @@ class EmbeddedResponse:
     async def events(self) -> EventStream:
         """Yields the whole response; re-asks the model if the first completion is of no use."""
         await self._set_up(self._request)
-        if self._backend.words_below:
-            await self._decide_call()
+        if self._backend.words_below or self._backend.several_calls_from:
+            await self._count_calls()
         async with aclosing(self._complete(admitted=self._question is not None)) as batches:
             async for batch in batches:
                 yield batch
@@ -112,18 +118,26 @@ class EmbeddedResponse:
                     yield batch
         yield self._finish()
 
-    async def _decide_call(self) -> None:
-        """Asks the model whether the request needs a call, and constrains the response to words if it does not."""
-        prepared, context, backend = self._prepared, self._context, self._backend
+    async def _count_calls(self) -> None:
+        """Asks the model how many calls it needs; constrains the response to words for none, and to several calls."""
+        prepared, context, backend, request = self._prepared, self._context, self._backend, self._request
+        decides = bool(backend.words_below) and may_decide(request)
+        plans = bool(backend.several_calls_from) and may_plan(request)
         begins = not (context.reasked or context.opening or prepared.suffix)
-        if not (begins and prepared.has_tools and may_decide(self._request)):
+        if not (begins and prepared.has_tools and (decides or plans)):
             return
-        engine = ReportingEngine(backend.engine, self._report, context)
-        if found := await ask_if_needed(engine, prepared.body):
-            self._question = found.answers
-            log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)
-            if found.value < backend.words_below:
-                self._prepared = backend.prepare_words(prepared, found.value)
+        found = await ask_if_needed(ReportingEngine(backend.engine, self._report, context), prepared.body)
+        if found is None:
+            return
+        self._question = found.answers
+        log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)
+        if decides and found.value < backend.words_below:
+            self._prepared = backend.prepare_words(prepared, found.value)
+        elif plans:
+            required = request.tool_choice.mode == "required"
+            calls = planned_calls(found.answers.probabilities, backend.several_calls_from, required=required)
+            if calls:
+                self._prepared = await asyncio.to_thread(backend.prepare_plan, request, prepared, calls)
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""

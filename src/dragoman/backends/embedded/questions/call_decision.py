@@ -71,8 +71,13 @@ async def ask_if_needed(engine: CompletesPrompts, body: Mapping[str, Any]) -> Ca
 
 
 def may_decide(request: Request) -> bool:
-    """Returns whether the model is to be asked: the user has just written, and the choice is free."""
-    if request.tool_choice.mode != "auto" or request.response_schema or request.steps is not None:
+    """Returns whether the choice is free, at the beginning of a turn."""
+    return request.tool_choice.mode == "auto" and has_new_question(request)
+
+
+def has_new_question(request: Request) -> bool:
+    """Returns whether the user has just written, and neither a schema nor steps restrict the response."""
+    if request.response_schema or request.steps is not None:
         return False
     last = request.messages[-1] if request.messages else None
     if last is None or last.role != "user" or any(isinstance(part, ToolResult) for part in last.parts):

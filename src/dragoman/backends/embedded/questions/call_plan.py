@@ -1,0 +1,55 @@
+"""Several calls in one response, for a model that makes one call of several and stops.
+
+The model knows the number. Asked for it after the prompt (`call_decision`), Qwen2.5-Coder 1.5B counts right for most
+prompts (docs/accuracy.md). If it counts two or more, its response is constrained to so many calls in its own format.
+"""
+
+from collections.abc import Mapping
+from typing import Final
+
+from dragoman.backends.embedded.config import EmbeddedConfig
+from dragoman.backends.embedded.questions.call_decision import COUNTS, has_new_question
+from dragoman.catalog.models import ModelProfile
+from dragoman.core.events import Notice
+from dragoman.core.messages import Request
+
+_SEVERAL: Final = COUNTS[2:]
+WHEN_FORCED: Final = 0.6
+"""Probability of several calls from which they are planned, for a model without a measured one."""
+
+
+def several_calls_from(config: EmbeddedConfig, profile: ModelProfile | None) -> float:
+    """Returns the probability of several calls from which they are planned; 0: never.
+
+    Args:
+        config: the settings. A user's llama-server may lack the grammars that a number of calls needs.
+        profile: the model's row of the catalogue; None: it is not in it.
+    """
+    measured = profile.several_calls_from if profile else 0.0
+    by_setting = {"off": 0.0, "auto": measured, "on": measured or WHEN_FORCED}
+    return by_setting[config.plan_calls] if config.engine == "xllamacpp" else 0.0
+
+
+def may_plan(request: Request) -> bool:
+    """Returns whether several calls are allowed, at the beginning of a turn."""
+    choice = request.tool_choice
+    return choice.mode in ("auto", "required") and choice.parallel_tool_calls and has_new_question(request)
+
+
+def planned_calls(counts: Mapping[str, float], threshold: float, *, required: bool = False) -> int:
+    """Returns the number of calls to which a response is constrained; 0: any number.
+
+    Args:
+        counts: probabilities of each number of calls.
+        threshold: probability of two or more calls from which they are planned.
+        required: whether a call is required; if the model counts one, it then makes up further ones.
+    """
+    several = {count: counts[count] for count in _SEVERAL}
+    if sum(several.values()) < threshold:
+        return int(required)
+    return int(max(several, key=several.__getitem__))
+
+
+def plan_notice(calls: int) -> Notice:
+    """Returns the warning that the response is constrained to this number of calls."""
+    return Notice("calls_planned", f"constrained to {calls} calls, the number that the model stated")
