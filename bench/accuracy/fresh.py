@@ -37,7 +37,12 @@ from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 
 MODEL = "qwen2.5-coder-1.5b"
-ARMS = ("auto", "required")
+ARMS: Mapping[str, str] = {
+    "auto": "free choice",
+    "auto_undecided": "without `decide_calls`",
+    "required": "required",
+}
+"""The arms, and their titles."""
 SEEDED_TEMPERATURE = 0.3
 WRITING_LIMIT_S = 5.0
 """CPU seconds that an answer with a required call may cost after the prompt is read."""
@@ -141,7 +146,7 @@ def groups(answers: Iterable[FreshAnswer]) -> list[Group]:
     for answer in answers:
         case, has_seed = cases[answer.id], bool(answer.seed)
         kind = "no suitable tool" if case.call_count == "none" else "one call"
-        title = f"{kind}, {answer.arm}, temperature {SEEDED_TEMPERATURE if has_seed else 0}"
+        title = f"{kind}, {ARMS.get(answer.arm, answer.arm)}{f', temperature {SEEDED_TEMPERATURE}' if has_seed else ''}"
         group = found.setdefault((kind, answer.arm, has_seed), Group(title))
         result = answer.outcome or replay(answer, case)
         group.answers += 1
@@ -165,14 +170,15 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 def markdown(results: Iterable[Group]) -> str:
     """Returns the table of docs/accuracy.md."""
-    heads = ("prompts", "right", "95 % interval", "most calls", "tokens", "CPU s", "longest writing, CPU s")
+    heads = ("prompts", "right", "95 % interval", "most calls", "tokens", "CPU s", "longest after reading, CPU s")
     lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
     for group in results:
         low, high = wilson(group.right, group.answers)
         each = f"{group.output_tokens / group.answers:.0f} | {group.cpu_s / group.answers:.1f}"
+        writing = f"{group.longest_writing_s:.1f}" if group.longest_writing_s else ""
         lines.append(
             f"| {group.title} | {group.right} of {group.answers} | {low:.0f} to {high:.0f} % | {group.most_calls} "
-            f"| {each} | {group.longest_writing_s:.1f} |"
+            f"| {each} | {writing} |"
         )
     return "\n".join([*lines, ""])
 
@@ -278,7 +284,9 @@ def _say(text: str) -> None:
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy.fresh", description=__doc__)
-    parser.add_argument("--arm", nargs="+", default=ARMS, help="auto, required, or a name that begins so")
+    parser.add_argument(
+        "--arm", nargs="+", default=("auto", "required"), help="auto, required, or a name that begins so"
+    )
     parser.add_argument("--seeds", nargs="+", type=int, default=(0, 1, 2, 3))
     parser.add_argument("--most", type=int, default=0, help="ask for at most so many answers; 0: all")
     parser.add_argument("--guard", default="{}", help="settings of the guard, as JSON, for an arm of another name")

@@ -23,6 +23,7 @@ from jsonschema import Draft202012Validator
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.core.messages import Message, Part, Text, Tool, ToolCall
 from support.check_each import check_each
+from support.paths import ROOT
 
 CASES = {case.id: case for case in fresh_cases()}
 ONE = next(case for case in CASES.values() if case.call_count == "one")
@@ -88,10 +89,10 @@ def test_right_and_wrong_answers_are_counted_by_group() -> None:
         ]
     )
     assert [(group.title, group.right, group.answers, group.most_calls) for group in found] == [
-        ("one call, auto, temperature 0", 1, 1, 1),
-        ("one call, auto, temperature 0.3", 0, 1, 0),
-        ("no suitable tool, auto, temperature 0", 1, 1, 0),
-        ("no suitable tool, auto, temperature 0.3", 0, 1, 1),
+        ("one call, free choice", 1, 1, 1),
+        ("one call, free choice, temperature 0.3", 0, 1, 0),
+        ("no suitable tool, free choice", 1, 1, 0),
+        ("no suitable tool, free choice, temperature 0.3", 0, 1, 1),
     ]
 
 
@@ -134,11 +135,21 @@ def test_recording_without_repeated_texts_has_the_same_answers(tmp_path: Path) -
     assert (tmp_path / "fresh.jsonl").read_text().count("arguments") == 1
 
 
+def test_documented_tables_equal_recorded_results() -> None:
+    page = (ROOT / "docs" / "accuracy.md").read_text()
+    assert fresh.markdown(fresh.groups(fresh.read(fresh.RECORDING))) in page
+
+
+def test_recorded_calls_never_exceed_the_limit() -> None:
+    assert fresh.RECORDING.stat().st_size < 60_000
+    assert all(group.most_calls <= 1 for group in fresh.groups(fresh.read(fresh.RECORDING)))
+
+
 def test_group_with_fewer_right_answers_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
     fresh.record([answer(ONE, written(ONE))], old)
     fresh.record([answer(ONE, "I cannot.")], new)
-    assert compare.changes(old, new) == [compare.GroupChange("one call, auto, temperature 0", 1, 0, 1)]
+    assert compare.changes(old, new) == [compare.GroupChange("one call, free choice", 1, 0, 1)]
     assert compare.main([str(old), str(new), "--below", "0"]) == 1
     assert "BELOW" in capsys.readouterr().out
     assert compare.main([str(old), str(new)]) == 0
