@@ -217,6 +217,8 @@ class Steps(FrozenStruct, frozen=True):
     """Calls in a turn after which the steps are given up."""
     max_calls_per_tool: Mapping[str, int] = {}
     """Calls of a tool in a turn, failed ones included; "*": of each other tool."""
+    max_failures: int = 5
+    """Failed calls in a row after which the steps are given up."""
     at_limit: Literal["text", "terminal"] = "text"
     """What follows after a limit: an answer in words, or the terminal tool."""
     derive: bool = False

@@ -22,6 +22,8 @@ class TurnProgress(NamedTuple):
     """Calls by tool, failed ones included."""
     done: Mapping[str, int]
     """Different calls by tool that succeeded."""
+    failures: int = 0
+    """Failed calls since the last one that succeeded."""
 
     @property
     def total(self) -> int:
@@ -33,16 +35,19 @@ def progress_of(messages: Sequence[Message]) -> TurnProgress:
     """Returns the calls since the user's last message; a text next to tool results does not begin a turn."""
     calls: list[ToolCall] = []
     results: dict[str, bool] = {}
+    failures, has_success = 0, False
     for message in reversed(messages):
         if _begins_turn(message):
             break
-        for part in message.parts:
+        for part in reversed(message.parts):
             if isinstance(part, ToolCall):
                 calls.append(part)
-            elif isinstance(part, ToolResult):
-                results.setdefault(part.call_id, succeeded(part))
+            elif isinstance(part, ToolResult) and part.call_id not in results:
+                results[part.call_id] = succeeded(part)
+                has_success = has_success or results[part.call_id]
+                failures += not has_success
     keys = {call_key(call.name, call.arguments) for call in calls if results.get(call.id)}
-    return TurnProgress(Counter(call.name for call in calls), Counter(name for name, _ in keys))
+    return TurnProgress(Counter(call.name for call in calls), Counter(name for name, _ in keys), failures)
 
 
 def succeeded(result: ToolResult) -> bool:

@@ -76,7 +76,8 @@ def read_steps(value: Cursor) -> Steps:
         raise value.wrong(f'object or "{DERIVE}"')
     fields = value.fields()
     at_limit = fields.pop("at_limit")
-    max_calls, terminal = fields.pop("max_calls"), _names(fields.pop("terminal"))
+    max_calls, max_failures = fields.pop("max_calls"), fields.pop("max_failures")
+    terminal = _names(fields.pop("terminal"))
     steps = Steps(
         required=_names(fields.pop("required")),
         ordered=fields.flag("ordered"),
@@ -84,6 +85,7 @@ def read_steps(value: Cursor) -> Steps:
         terminal=tuple(dict.fromkeys(terminal)),
         max_calls=_DEFAULT.max_calls if max_calls is None else _count(max_calls),
         max_calls_per_tool=_limits(fields.pop("max_calls_per_tool")),
+        max_failures=_DEFAULT.max_failures if max_failures is None else _count(max_failures),
         path=value.path,
     )
     if at_limit is not None:
@@ -91,7 +93,7 @@ def read_steps(value: Cursor) -> Steps:
         steps = replace(steps, at_limit="terminal" if limit == "terminal" else "text")
         if limit == "terminal" and not steps.terminal:
             raise RequestError("expected a terminal tool for at_limit 'terminal', got none", at_limit.path)
-    _require_none_left(fields, Steps.__struct_fields__[:7])
+    _require_none_left(fields, Steps.__struct_fields__[:8])
     validate_steps(steps)
     return steps
 

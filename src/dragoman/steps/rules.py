@@ -54,6 +54,8 @@ def allowed_now(steps: Steps, offered: Sequence[str], progress: TurnProgress) ->
     left = tuple(_open(needed_steps(steps), progress))
     if progress.total >= steps.max_calls:
         return _at_limit(steps, offered, progress, left, f"{steps.max_calls} calls")
+    if progress.failures >= steps.max_failures:
+        return _at_limit(steps, offered, progress, left, f"{progress.failures} failed calls in a row")
     ready = [name for name in offered if _is_ready(name, steps, progress)]
     if left:
         others = [name for name in ready if name not in steps.terminal]

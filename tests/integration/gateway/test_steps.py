@@ -167,7 +167,7 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
         (
             {"require": ["fetch"]},
             "unknown field 'require'; did you mean 'required'? known: 'required', 'ordered', 'prerequisites', "
-            "'terminal', 'max_calls', 'max_calls_per_tool', 'at_limit' - at $.dragoman.steps",
+            "'terminal', 'max_calls', 'max_calls_per_tool', 'max_failures', 'at_limit' - at $.dragoman.steps",
         ),
         (
             {},

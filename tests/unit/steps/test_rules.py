@@ -123,6 +123,13 @@ def test_calls_of_a_turn_are_limited() -> None:
     assert now(ends, *notes, *["submit!"] * TERMINAL_TRIES)[:3] == ("limit", (), "none")
 
 
+def test_failures_in_a_row_end_the_steps() -> None:
+    failed = ["fetch!"] * 5
+    assert now(ORDERED, *failed[1:]).tools == ("fetch",)
+    assert now(ORDERED, *failed)[:5] == ("limit", (), "none", ("fetch", "analyze"), "5 failed calls in a row")
+    assert now(ORDERED, *failed, "fetch", "analyze!").tools == ("analyze",)
+
+
 def test_a_new_question_begins_new_steps() -> None:
     done = called("fetch", "analyze")
     assert allowed_now(ORDERED, OFFERED, progress_of((*done, ASK))).tools == ("fetch",)
