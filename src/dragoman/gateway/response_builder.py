@@ -31,7 +31,7 @@ from dragoman.gateway.vendor_tools.plan import VendorToolPlan, declared_servers
 from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import ALL_REPAIRS, Buffering, GuardPolicy
 from dragoman.steps.apply import apply_steps
-from dragoman.steps.call_filter import StepCallFilter
+from dragoman.steps.call_filter import call_filter
 from dragoman.wire.context_edits import EditedRequest, EditReport, apply_edits_for
 from dragoman.wire.history import repair_history
 from dragoman.wire.translation import require_single_choice
@@ -193,9 +193,8 @@ class ResponseBuilder:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
                 stages.append(ReplySchemaCheck(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
-        if request.prompt_tools and not job.is_summary:
-            allowed = [tool.name for tool in request.tools]
-            stages.append(StepCallFilter({tool.name for tool in request.prompt_tools}.difference(allowed), allowed))
+        if vendor_tools is None and (steps := call_filter(request)) is not None:  # else each round has its own
+            stages.append(steps)
         if edit.applied:
             stages.append(EditReport(edit.applied))
         early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event

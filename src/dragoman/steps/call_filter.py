@@ -15,7 +15,16 @@ from dragoman.core.events import (
     ToolCallIncomplete,
     ToolCallStart,
 )
+from dragoman.core.messages import Request
 from dragoman.core.stage import EventStage
+
+
+def call_filter(request: Request) -> "StepCallFilter | None":
+    """Returns what drops calls that the steps of a restricted request do not allow; None: it is not restricted."""
+    if not request.prompt_tools:
+        return None
+    allowed = [tool.name for tool in request.tools]
+    return StepCallFilter({tool.name for tool in request.prompt_tools}.difference(allowed), allowed)
 
 
 class StepCallFilter(EventStage):
@@ -56,7 +65,7 @@ class StepCallFilter(EventStage):
                 case ToolCallEnd() | ToolCallIncomplete():
                     out.append(replace(event, index=self._index) if self._names else event)
                     self._index += 1
-                case Finish("tool_calls") if self._names and not self._index:
+                case Finish("tool_calls" | "stop") if self._names and not self._index:
                     out += [TextDelta(self._reason()), replace(event, reason="stop")]
                 case _:
                     out.append(event)

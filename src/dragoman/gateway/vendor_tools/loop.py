@@ -43,6 +43,7 @@ from dragoman.gateway.vendor_tools.tool_runs import CallRunner, OnToolRun, ToolR
 from dragoman.off_loop import off_loop
 from dragoman.prices.price_book import PriceBook
 from dragoman.steps.apply import apply_next
+from dragoman.steps.call_filter import call_filter
 from dragoman.vendor_tools.citations import CitedPage, page_source, result_citations, url_citations
 from dragoman.vendor_tools.executor import ToolServers
 from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, VendorTool, VendorToolCall
@@ -158,10 +159,10 @@ class VendorToolResponse:
             response.has_started = True
         request = with_results(request, self._approved)
         while True:
-            turn = response.begin_round()
+            turn, steps = response.begin_round(), call_filter(request)
             async with aclosing(context.generate(self._backend, request)) as batches:
                 async for batch in batches:
-                    if out := turn.feed(batch):
+                    if out := turn.feed(batch if steps is None else steps.feed(batch)):
                         yield response.with_listings(out)
             if turn.finish is None:
                 return

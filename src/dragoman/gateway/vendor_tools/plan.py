@@ -64,7 +64,7 @@ class VendorToolPlan(NamedTuple):
         hidden = {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
         if not hidden and request.tool_choice.name not in self.run:
             return request
-        tools = tuple(tool for tool in request.tools if tool.name not in hidden)
+        tools = tuple(tool for tool in request.prompt_tools or request.tools if tool.name not in hidden)
         choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
         return replace(request, tools=tools, tool_choice=choice)
 
