@@ -198,6 +198,16 @@ def test_fact_stated_before_its_result_is_invented() -> None:
     assert judge(early).unsupported == ("SO-5513",)
 
 
+def test_invented_value_of_a_change_is_counted() -> None:
+    calls: list[Call] = [("submit_report", {"open_count": 10, "oldest_ticket_id": "TK-999"})]
+    assert verdict_of("weekly_report", calls, "").unsupported == ("10", "TK-999")
+
+
+def test_invented_id_is_not_known_because_an_error_repeats_it() -> None:
+    calls: list[Call] = [("get_order", {"order_id": "SO-9999"})]
+    assert verdict_of("refund_damaged", calls, "SO-9999 does not exist.").unsupported == ("SO-9999",)
+
+
 def test_reported_success_that_did_not_happen_is_invented() -> None:
     text = "The file has been moved successfully."
     assert verdict_of("missing_folder", [], text).unsupported == ("reported success",)

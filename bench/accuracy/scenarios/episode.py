@@ -19,8 +19,6 @@ class Episode:
         """Names of the tools that succeeded, in order."""
         self.failed = 0
         """Number of calls that got an error."""
-        self.final_arguments = ""
-        """Arguments of the terminal call, after it succeeded."""
         self._tools = {tool.name: tool for tool in scenario.tools}
 
     def call(self, name: str, arguments: str) -> str:
@@ -36,8 +34,6 @@ class Episode:
             self.failed += 1
             return json.dumps({"error": str(error)})
         self.succeeded.append(name)
-        if self.is_over:
-            self.final_arguments = arguments
         return json.dumps(result)
 
     @property

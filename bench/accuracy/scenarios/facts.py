@@ -52,6 +52,15 @@ def unsupported(text: str, sources: Iterable[str]) -> list[str]:
     return [fact for fact in dict.fromkeys(found) if not _is_known(_plain(fact), known, numbers)]
 
 
+def without_echo(result: str, arguments: str) -> str:
+    """Returns a tool's result; an error without the values that it repeats from the arguments."""
+    if not result.startswith('{"error"'):
+        return result
+    for value in re.findall(r'"((?:[^"\\]|\\.)+)"', arguments):
+        result = result.replace(value, "")
+    return result
+
+
 def reports_success(text: str) -> bool:
     """Returns whether the text reports that something was done."""
     return bool(_SUCCESS.search(visible_text(text)))

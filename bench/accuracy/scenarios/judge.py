@@ -1,11 +1,13 @@
 """Judges recorded runs without a model: their calls are run again on a new state."""
 
+import json
 from dataclasses import dataclass
 
 from bench.accuracy.scenarios import facts
 from bench.accuracy.scenarios.cases import SCENARIOS
 from bench.accuracy.scenarios.episode import Episode
 from bench.accuracy.scenarios.recording import ScenarioRun
+from bench.accuracy.scenarios.scenario import CHANGES
 
 
 @dataclass(frozen=True)
@@ -15,7 +17,8 @@ class RunVerdict:
     problem: str
     """What is wrong; empty: it went right."""
     unsupported: tuple[str, ...]
-    """Facts in the text that no tool returned, and `reported success` if nothing of the kind was done."""
+    """Facts in the text, or in a call that changed something, that neither the user nor a tool stated; and
+    `reported success` if the task was not done."""
     is_leaked: bool
     """Whether a text contains a call."""
     failed_calls: int
@@ -41,12 +44,13 @@ def judge(run: ScenarioRun) -> RunVerdict:
         found += facts.unsupported(turn.text, sources)
         answer = turn.text
         for call in turn.calls:
+            changes = len(episode.state[CHANGES])
             result = episode.call(call.name, call.arguments)
             if result != call.result:
                 raise ValueError(f"expected the recorded result {call.result}, got {result} - in {run.scenario}")
-            sources.append(result)
-    if episode.final_arguments:
-        found += facts.unsupported(episode.final_arguments, sources)
+            if len(episode.state[CHANGES]) > changes:
+                found += facts.unsupported(_values(call.arguments), sources)
+            sources.append(facts.without_echo(result, call.arguments))
     problem = episode.problem(answer if run.end == "text" else "")
     if not problem and run.end not in ("text", "terminal"):
         problem = f"ended by {run.end}"
@@ -54,3 +58,7 @@ def judge(run: ScenarioRun) -> RunVerdict:
         found.append("reported success")
     is_leaked = any(facts.is_leak(turn.text) for turn in run.turns)
     return RunVerdict(problem, tuple(dict.fromkeys(found)), is_leaked, episode.failed)
+
+
+def _values(arguments: str) -> str:
+    return " ".join(map(str, json.loads(arguments or "{}").values()))
