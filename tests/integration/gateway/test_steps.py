@@ -251,3 +251,15 @@ def test_route_explains_its_steps() -> None:
     explained = explain(route(name="reports", steps=STEPS), turn("fetch"), ClientFacts())[0]
     assert explained.steps == STEPS
     assert explained.allowed_now == "the next call must be one of analyze; steps left: analyze"
+
+
+async def test_steps_count_the_calls_of_a_stored_conversation() -> None:
+    tools = [{"type": "function", "name": tool.name, "parameters": {"type": "object"}} for tool in TOOLS]
+    body: dict[str, Any] = {"model": "m", "tools": tools, "dragoman": {"steps": STEPS}}
+    async with server(calls("fetch")) as upstream, gateway(upstream.url) as (url, _), http_client(url) as client:
+        first = (await client.post("/v1/responses", json=body | {"input": "Report on sales."})).json()
+        (call,) = first["output"]
+        result = [{"type": "function_call_output", "call_id": call["call_id"], "output": "ok"}]
+        await client.post("/v1/responses", json=body | {"input": result, "previous_response_id": first["id"]})
+        named = [json.loads(asked)["tools"][0]["function"]["name"] for _, _, asked in upstream.asked]
+        assert named[:2] == ["fetch", "analyze"]
