@@ -14,7 +14,7 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 
 _SEVERAL: Final = COUNTS[2:]
-WHEN_FORCED: Final = 0.6
+WHEN_FORCED: Final = 0.75
 """Probability of several calls from which they are planned, for a model without a measured one."""
 
 
