@@ -74,6 +74,8 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     words_below: Annotated[float, Meta(ge=0, le=1)] = 0.0
     """Probability of a tool call, by the model's own count, below which it answers in words; 0: never. Measured by
     `dragoman models calibrate`, for a model that calls tools where none fits."""
+    invents_values: bool = False
+    """Whether it was measured to call tools with identifiers that it invented, so that the guard re-asks it."""
     reply_tokens: Annotated[int, Meta(ge=0)] = 0
     """Maximum length of a reply if the client sets none, for a model that seldom stops; 0: the rest of the context."""
     several_calls_from: Annotated[float, Meta(ge=0, le=1)] = 0.0

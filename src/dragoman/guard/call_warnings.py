@@ -1,14 +1,31 @@
 """Warnings about one complete call of a response."""
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
 from dragoman.core.events import Notice
+from dragoman.core.messages import JsonText, Request
+from dragoman.core.repeated_call import CallKey, answered_calls, call_key
 from dragoman.guard.injection.copied_call import CopiedCallDetector
 from dragoman.guard.verdict import PendingCall, Verdict
 
 WARN_AT_REPEATS: Final = 3
 """From this count on a warning is emitted, whatever the policy is."""
+
+
+class EarlierCalls:
+    """The calls since the user's last message, counted on first use."""
+
+    def __init__(self, request: Request) -> None:
+        self._request = request
+        self._counts: Counter[CallKey] | None = None
+
+    def count(self, name: str, arguments: JsonText) -> int:
+        """Returns how often this call was made."""
+        if self._counts is None:
+            self._counts = Counter(call_key(past.name, past.arguments) for past in answered_calls(self._request))
+        return self._counts[call_key(name, arguments)] if self._counts else 0
 
 
 def call_warnings(

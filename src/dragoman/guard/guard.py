@@ -9,7 +9,6 @@ A call is buffered until it is complete, then checked and repaired. Text is pass
 event waits for the end of the response, which shows whether the model can be re-asked (not after a token limit).
 """
 
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -34,11 +33,12 @@ from dragoman.core.events import (
 )
 from dragoman.core.identifiers import valid_call_id
 from dragoman.core.messages import COMPLETE_FINISHES, Message, Request, Tool, ToolCall, Usage, add_usage
-from dragoman.core.repeated_call import CallKey, answered_calls, call_key
+from dragoman.core.repeated_call import CallKey
 from dragoman.core.stage import EventStage, ReaskRequest
 from dragoman.guard import feedback, reask, unoffered_tool
-from dragoman.guard.call_warnings import call_warnings
+from dragoman.guard.call_warnings import EarlierCalls, call_warnings
 from dragoman.guard.injection.copied_call import CopiedCallDetector
+from dragoman.guard.invented_values.detector import InventedValueDetector, without_invented
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.reask import RejectedCall, RejectionKind
 from dragoman.guard.split_calls import SPLIT_INTO_CALLS
@@ -67,7 +67,8 @@ class ToolCallGuard(EventStage):
         self._later, self._later_seen, self._round_start = later, 0, 0  # start: index in `received`
         self._copies = CopiedCallDetector(request, later)
         self._trailing = TrailingCallCheck(request, self._copies)
-        self._earlier_calls: Counter[CallKey] | None = None
+        self._invented = InventedValueDetector(request, policy.invented_values, later)
+        self._earlier_calls = EarlierCalls(request)
         self._pending: PendingCall | None = None
         self._waiting: list[AnyEvent | RejectedCall] = []
         """Events that wait: a rejected call, and everything after it."""
@@ -136,9 +137,7 @@ class ToolCallGuard(EventStage):
                 self.called_unoffered = self.called_unoffered or code == unoffered_tool.CODE
                 self._trailing.observe(event)
                 if code == unoffered_tool.CODE and self._buffers_text():
-                    self.rejected.append(unoffered_tool.rejected_call(event, self._tools))
-                    self._waiting.append(self.rejected[-1])
-                    return []
+                    return self._hold(unoffered_tool.rejected_call(event, self._tools))
                 return self._send_or_wait([event])
             case Failure():
                 return [*self._release(), event]
@@ -159,12 +158,7 @@ class ToolCallGuard(EventStage):
 
     def _drop_unoffered(self) -> list[AnyEvent]:
         """Called when the backend re-asks: drops text that was buffered as a call of a tool that was not offered."""
-        waiting, self._waiting = self._waiting, []
-        for each in waiting:
-            if isinstance(each, RejectedCall) and each.kind == "unoffered":
-                self._waiting += each.events
-            else:
-                self._waiting.append(each)
+        self._waiting = unoffered_tool.as_text(self._waiting)
         self.rejected = [each for each in self._waiting if isinstance(each, RejectedCall)]
         return [] if self.rejected else self._release()
 
@@ -246,10 +240,15 @@ class ToolCallGuard(EventStage):
             return text
         if verdict.valid is False:
             return self._reject("invalid", verdict.reason, call, event)
-        times = self._count_repeats(name, verdict.arguments)
+        times = self._earlier_calls.count(name, verdict.arguments)
         if self._policy.max_identical_calls and times >= self._policy.max_identical_calls:
             return self._reject("looping", feedback.repeated_call(name, times, self._choice), call, event)
-        self._valid.append(ToolCall(call.start.id, name, verdict.arguments))
+        return self._accept(call, event, verdict, times)
+
+    def _accept(self, call: PendingCall, event: ToolCallEnd, verdict: Verdict, times: int) -> list[AnyEvent]:
+        """Returns the events of a valid call; they wait if the model is to be re-asked for a value that it invented."""
+        name, valid_call = call.start.name, ToolCall(call.start.id, call.start.name, verdict.arguments)
+        invented = None if verdict.extra_calls else self._invented.find(self._tools.get(name), verdict.arguments)
         steps = (*call.repairs(event), *verdict.repairs)
         last = replace(event, repairs=steps, schema_valid=verdict.valid)
         before: list[AnyEvent] = [call.start, *reask.delta_of(event.index, verdict.arguments)] if call.buffered else []
@@ -257,6 +256,11 @@ class ToolCallGuard(EventStage):
         warnings = [*call_warnings(call, verdict, (*renamed, *verdict.repairs), times, self._copies)]
         if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
             warnings.append(Notice("high_call_count", f"{WARN_AT_CALLS} or more calls in one response"))
+        if invented:
+            warnings.append(invented.notice(verdict.arguments))
+            if invented.reason and call.buffered and self._policy.reask and not self._reasked:
+                return self._hold(RejectedCall("invented", invented.reason, valid_call, (*before, last, *warnings), []))
+        self._valid.append(valid_call)
         return [*before, last, *self._extra_calls(call, verdict), *warnings]
 
     def _limit_reached(self) -> bool:
@@ -291,12 +295,6 @@ class ToolCallGuard(EventStage):
         steps = self._enabled_repairs if call.buffered else frozenset()
         return judge_call(tool, arguments, steps if self._choice.parallel_tool_calls else steps - {SPLIT_INTO_CALLS})
 
-    def _count_repeats(self, name: str, arguments: str) -> int:
-        """How often the same call was made since the last user message."""
-        if self._earlier_calls is None:
-            self._earlier_calls = Counter(call_key(past.name, past.arguments) for past in answered_calls(self._request))
-        return self._earlier_calls[call_key(name, arguments)] if self._earlier_calls else 0
-
     def _reject(
         self, fault: RejectionKind, why: str, call: PendingCall, event: ToolCallEnd | ToolCallIncomplete
     ) -> list[AnyEvent]:
@@ -307,7 +305,10 @@ class ToolCallGuard(EventStage):
         if not call.buffered:
             return [last, Notice("invalid_call", f"{call.start.name}: {why}", call.arguments)]
         call_events = (call.start, *reask.delta_of(event.index, call.arguments), last)
-        rejected = RejectedCall(fault, why, ToolCall(call.start.id, call.start.name, call.arguments), call_events, [])
+        written = ToolCall(call.start.id, call.start.name, call.arguments)
+        return self._hold(RejectedCall(fault, why, written, call_events, []))
+
+    def _hold(self, rejected: RejectedCall) -> list[AnyEvent]:
         self.rejected.append(rejected)
         self._waiting.append(rejected)
         return []
@@ -344,7 +345,7 @@ class ToolCallGuard(EventStage):
         second, self._merged = self.second_guard(), True
         sent = second.feed(events)
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
-        calls = reask.collect_calls(() if failed else sent, self._valid)
+        calls = without_invented(reask.collect_calls(() if failed else sent, self._valid), self.rejected)
         texts = [event for event in second.received if isinstance(event, TextDelta)]
         if calls:
             most = self._policy.max_calls - len(self._valid) if self._policy.max_calls else None
@@ -383,8 +384,7 @@ class ToolCallGuard(EventStage):
             self._waiting.append(Notice("reask_failed", f"{message}; the reply is passed on as it is"))
         out = [UsageUpdate(self.usage)] if self._merged and self.usage else list[AnyEvent]()
         out += self._release()
-        if self.finished and self.finish is None:
-            self.finish = Finish("stop")
+        self.finish = self.finish or (Finish("stop") if self.finished else None)
         return [*out, self.finish] if self.finish else out
 
     def _release(self) -> list[AnyEvent]:

@@ -14,6 +14,8 @@ from dragoman.schema.setting import setting
 from dragoman.text import json_repairs
 
 Buffering: TypeAlias = Literal["off", "short", "all"]
+InventedValues: TypeAlias = Literal["auto", "off", "warn", "reask"]
+INVENTED_VALUES: Final[tuple[InventedValues, ...]] = get_args(InventedValues)
 BUFFERING_MODES: Final[tuple[Buffering, ...]] = get_args(Buffering)
 ARGUMENT_REPAIRS: Final = (
     "unnest",
@@ -74,6 +76,15 @@ class GuardPolicy(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
             le=8,
         ),
     ] = 1
+    invented_values: Annotated[
+        str,
+        setting(
+            "What happens to a call with an identifier that occurs nowhere in the conversation. `reask`: the model is "
+            "re-asked if another tool could find it; else a warning is sent. `auto`: `reask` for models that are known "
+            "to invent them.",
+            choices=INVENTED_VALUES,
+        ),
+    ] = "auto"
     max_identical_calls: Annotated[
         int,
         setting(
@@ -118,11 +129,14 @@ def validate_policy(policy: GuardPolicy) -> GuardPolicy:
     """Returns the policy unchanged.
 
     Raises:
-        ConfigError: The buffering or the name of a repair is unknown.
+        ConfigError: The buffering, `invented_values` or the name of a repair is unknown.
     """
     if policy.buffering not in BUFFERING_MODES:
         hint = one_of(policy.buffering, BUFFERING_MODES, "expected ")
         raise ConfigError(f"unknown buffering {quote(policy.buffering)}{hint} - at guard.buffering")
+    if policy.invented_values not in INVENTED_VALUES:
+        hint = one_of(policy.invented_values, INVENTED_VALUES, "expected ")
+        raise ConfigError(f"unknown value {quote(policy.invented_values)}{hint} - at guard.invented_values")
     for step in policy.disabled_repairs:
         if step not in (*ALL_REPAIRS, ALL):
             hint = one_of(step, (*ALL_REPAIRS, ALL), "expected ")

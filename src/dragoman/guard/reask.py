@@ -31,7 +31,9 @@ from dragoman.core.repeated_call import CallKey, call_key
 from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 
-RejectionKind: TypeAlias = Literal["invalid", "unread", "unknown", "other", "looping", "unoffered", "vetoed"]
+RejectionKind: TypeAlias = Literal[
+    "invalid", "unread", "unknown", "other", "looping", "unoffered", "vetoed", "invented"
+]
 
 
 TEXT_KINDS: Final = ("unread", "unoffered")
@@ -262,6 +264,8 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentSta
         ]
     if sent.has_call and not choice.parallel_tool_calls:
         return [Notice("extra_call_dropped", "a second call was dropped: the request allows only one", raw)]
+    if failed.kind == "invented":  # it matches its schema
+        return list(failed.events)
     if failed.kind == "other" and not sent.valid_calls_only:
         return [*failed.events, *([] if sent.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]
     if failed.kind == "unoffered":

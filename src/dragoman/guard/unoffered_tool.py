@@ -80,3 +80,16 @@ def release(
             at = next(n for n, waiting in enumerate(waiting_events) if waiting is each)
             warnings = each.events if _CALL.search(call_text(each)) else ()
             waiting_events[at : at + 1] = [*warnings, *each.leftover]
+
+
+def as_text(waiting_events: Iterable[AnyEvent | RejectedCall]) -> list[AnyEvent | RejectedCall]:
+    """Returns the events that wait, with calls of tools that were not offered as their text.
+
+    Args:
+        waiting_events: The events, and the rejected calls.
+    """
+    out: list[AnyEvent | RejectedCall] = []
+    for each in waiting_events:
+        is_text = isinstance(each, RejectedCall) and each.kind == "unoffered"
+        out += each.events if isinstance(each, RejectedCall) and is_text else [each]
+    return out

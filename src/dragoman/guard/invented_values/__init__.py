@@ -1,0 +1,1 @@
+"""Finds identifiers in tool calls that occur nowhere in the conversation."""

@@ -1,0 +1,127 @@
+"""Detects identifiers that a model invented: values of a call that occur nowhere in the conversation.
+
+    user              Refund the last order of Ann Lee.
+    the model's call  refund_order {"order_id": "12345"}        invented: find it out first with list_orders
+
+A value counts as known if it or its parts occur in a message, a tool result or a tool's definition, in any notation.
+What a person could derive is never reported: small numbers, codes of countries and currencies, dates, options of the
+schema. Conversations with images are not checked, because the value can be in one.
+"""
+
+from collections.abc import Sequence
+from typing import Final, NamedTuple
+
+import msgspec
+
+from dragoman.catalog import models
+from dragoman.core.errors import cut
+from dragoman.core.events import AnyEvent, Notice
+from dragoman.core.messages import JsonText, Message, Request, Tool
+from dragoman.guard.invented_values.finder_tools import finder_tools
+from dragoman.guard.invented_values.identifiers import IdentifierValue, find_identifiers, is_placeholder
+from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
+from dragoman.guard.reask import ReaskedCall, RejectedCall
+
+_MAX_SHOWN_CHARS: Final = 60
+
+
+class InventedValue(NamedTuple):
+    """An invented value, and what to do about it."""
+
+    message: str
+    """For warnings: which value it is."""
+    reason: str
+    """For the model; "" if no tool could find the value."""
+
+    def notice(self, arguments: JsonText) -> Notice:
+        """Returns the warning."""
+        return Notice("invented_value", self.message, arguments)
+
+
+class InventedValueDetector:
+    """Checks the calls of one response."""
+
+    def __init__(self, request: Request, setting: str, later: Sequence[Message] = ()) -> None:
+        """
+        Args:
+            request: The request.
+            setting: `guard.invented_values`.
+            later: Messages of later rounds; more may be appended at any time.
+        """
+        self._request, self._setting, self._later = request, setting, later
+        self._conversation: KnownWords | None = None
+        self._definitions: KnownWords | None = None
+        self._indexed = -1
+        """Number of later messages whose words are known; -1: none were read."""
+
+    def find(self, tool: Tool | None, arguments: JsonText) -> InventedValue | None:
+        """Returns the first invented value of a valid call; None if there is none.
+
+        Args:
+            tool: The tool that is called; None: its definition is not known.
+            arguments: The arguments.
+        """
+        if self._setting == "off" or tool is None or not self._is_enabled():
+            return None
+        try:
+            decoded = msgspec.json.decode(arguments)
+        except (ValueError, RecursionError):
+            return None
+        invented = next((each for each in find_identifiers(tool, decoded) if self._is_invented(each)), None)
+        if invented is None:
+            return None
+        value = cut(invented.value, _MAX_SHOWN_CHARS)
+        message = f'{tool.name}: {invented.name} "{value}" occurs nowhere in the conversation'
+        return InventedValue(message, self._reason(invented, value, tool.name))
+
+    def _is_enabled(self) -> bool:
+        if self._setting == "auto":
+            profile = models.find(self._request.model)
+            self._setting = "reask" if profile is not None and profile.invents_values else "off"
+        return self._setting != "off"
+
+    def _is_invented(self, found: IdentifierValue) -> bool:
+        if self._indexed < len(self._later) or self._definitions is None:
+            self._indexed = len(self._later)
+            self._conversation = conversation_words((*self._request.messages, *self._later))
+            self._definitions = self._definitions or definition_words(self._request.tools)
+        known = self._conversation
+        if known is None:
+            return False
+        if is_placeholder(found):
+            return True
+        if found.value.isdigit() and known.has_spelled_numbers:
+            return False
+        value = found.value.replace("\\", "/").rstrip("/").rpartition("/")[2] if found.kind == "path" else found.value
+        stem = value.rpartition(".")[0] or value if found.kind == "path" else value
+        return not known.contains(stem, self._definitions)
+
+    def _reason(self, found: IdentifierValue, value: str, called: str) -> str:
+        if self._setting != "reask" or self._request.tool_choice.mode == "named":
+            return ""
+        finders = finder_tools(found, called, self._request.tools)
+        if not finders:
+            return ""
+        asks = "" if self._request.tool_choice.mode == "required" else ", or ask the user for it"
+        return (
+            f'{found.name}: "{value}" occurs nowhere in this conversation. The call was not run. '
+            f"Find the right {found.name} out first: call {' or '.join(finders)}{asks}."
+        )
+
+
+def without_invented(calls: Sequence[ReaskedCall], rejected: Sequence[RejectedCall]) -> list[ReaskedCall]:
+    """Returns the calls of a second response that can replace those of the first.
+
+    If the model was re-asked for an invented value, calls with one are left out, unless there are no others.
+
+    Args:
+        calls: The calls of the second response.
+        rejected: The rejected calls of the first response.
+    """
+    if not any(each.kind == "invented" for each in rejected):
+        return list(calls)
+    return [each for each in calls if not any(map(_is_warning, each.events))] or list(calls)
+
+
+def _is_warning(event: AnyEvent) -> bool:
+    return isinstance(event, Notice) and event.code == "invented_value"

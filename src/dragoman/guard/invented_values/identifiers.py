@@ -1,0 +1,219 @@
+"""Which arguments of a call are identifiers, by the tool's schema and by the value.
+
+An identifier refers to something that exists: `user_id`, `order_number`, the path of a file that is read. The names of
+new things are not: what a call creates, and keys that only the caller uses.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from functools import lru_cache
+from itertools import islice
+from typing import Any, Final, Literal, NamedTuple, TypeAlias
+
+from dragoman.core.messages import Tool
+from dragoman.guard.careful_words import word_set
+
+Kind: TypeAlias = Literal["id", "path"]
+MAX_VALUE_CHARS: Final = 200
+_MAX_DEPTH: Final = 5
+_MAX_LEAVES: Final = 500
+_MAX_DESCRIPTION_CHARS: Final = 300
+_NAME_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+
+CREATING: Final = word_set(
+    "add append create generate init insert make mkdir new put register store touch upload write plan todo"
+)
+"""Verbs of tools that make something, whose id the model may choose."""
+_FILE_CREATING: Final = CREATING | word_set("download export log save submit")
+_FILE_VERBS: Final = word_set(
+    "cat copy delete diff edit get head move open patch read remove rename replace rm show stat tail update view"
+)
+_FILE_NAMES: Final = word_set("path filepath filename file")
+_TARGET_WORDS: Final = word_set("destination dest dst target to new output out")
+_ID_ENDINGS: Final = word_set("id ids uuid uuids guid guids identifier identifiers")
+_SHAPED_ENDINGS: Final = word_set("code codes key keys token tokens number numbers no ref reference sku handle")
+"""Endings of names that hold an identifier if the value looks like one."""
+_NOT_REFERENCES: Final = word_set(
+    "idempotency request correlation trace span nonce session tool call timezone tz locale language lang country "
+    "currency region model voice color colour font airport station unit mime postal zip area dial status exit error "
+    "page line max min total row column item version port phone street house week season count limit random source "
+    "primary foreign sort api access secret public private cache node cell tab postcode license"
+)
+"""Words in a name: its values are the caller's own, come from general knowledge, or are not references."""
+_FREE_DESCRIPTION: Final = re.compile(
+    r"\b(?:choose (?:an?|any|your)|generate|invent|random|new (?:unique )?(?:id|identifier|uuid)|your own|arbitrary"
+    r"|any (?:string|unique|id|identifier)|to create|unique (?:id|identifier|name) for (?:this|the new))\b",
+    re.IGNORECASE,
+)
+_ID_DESCRIPTION: Final = re.compile(r"\W*(?:the |a |an )?(?:\w+ ){0,3}(?:id|identifier|uuid|guid)s?\b", re.IGNORECASE)
+_PLAIN: Final = re.compile(
+    r"\d{1,2}|[A-Z]{1,3}|[a-z]{2}(?:[-_][A-Za-z]{2,4})?|true|false|null|none|all|any|me|self|default|current|latest"
+    r"|\d{4}-\d\d(?:-\d\d.*)?|\d\d?[:.]\d\d.*|https?://.*",
+    re.IGNORECASE | re.DOTALL,
+)
+"""Matches values that are implied by the user's words or by general knowledge: small numbers, codes, dates."""
+_CODE_SHAPE: Final = re.compile(r"(?=[^\s]*\d{2})[A-Za-z]{0,12}[-_#:/]?[\w-]{2,60}")
+_PLACEHOLDER: Final = re.compile(
+    r"<[^<>]+>|\{\{?[^{}]+\}?\}|\$\{?\w+\}?|(?:your|the|some)[_-]\w+|.*_here", re.IGNORECASE
+)
+_PLACEHOLDER_PATH: Final = re.compile(r"/?(?:path/to|your/path)/.*", re.IGNORECASE | re.DOTALL)
+_KNOWN_FILES: Final = re.compile(
+    r"readme.*|licen[cs]e.*|changelog.*|contributing.*|(?:package|tsconfig|composer)\.json|pyproject\.toml|setup\.(?:py|cfg)"
+    r"|makefile|dockerfile|requirements.*\.txt|cargo\.toml|go\.mod|\..*|claude\.md|agents\.md|(?:index|main|app)\.\w+",
+    re.IGNORECASE,
+)
+"""Matches names of files that projects usually have."""
+
+
+_ENDINGS: Final = _ID_ENDINGS | _SHAPED_ENDINGS | _FILE_NAMES
+_ENTITY: Final = re.compile(
+    r"\b([A-Za-z]+)(?:'s)? (?:id|identifier|uuid|guid)s?\b"
+    r"|\b(?:id|identifier|uuid)s? (?:of|for) (?:the |an? )?([A-Za-z]+)",
+    re.IGNORECASE,
+)
+_NO_ENTITY: Final = word_set("the a an unique this its valid numeric string internal existing exact")
+
+
+class IdentifierValue(NamedTuple):
+    """A value of a call that refers to something that exists."""
+
+    name: str
+    """The name of the parameter."""
+    value: str
+    kind: Kind
+    entity: frozenset[str]
+    """Words for what it identifies, such as `user`."""
+
+
+def name_words(name: str) -> tuple[str, ...]:
+    """Returns the words of a name, in lower case: `userId` and `user_id` are the same."""
+    return tuple(word.lower() for word in _NAME_WORD.findall(name))
+
+
+def singular(word: str) -> str:
+    """Returns the word without the ending of a plural."""
+    if word.endswith("ies") and len(word) > 4:
+        return word[:-3] + "y"
+    return word[:-1] if word.endswith("s") and not word.endswith("ss") and len(word) > 3 else word
+
+
+def find_identifiers(tool: Tool, arguments: Any) -> list[IdentifierValue]:
+    """Returns the values of these arguments that are identifiers.
+
+    Args:
+        tool: The tool that is called.
+        arguments: The decoded arguments.
+    """
+    schema = _schema(tool.parameters)
+    tool_words = name_words(tool.name)
+    creates = _has_creating_command(arguments)
+    out: list[IdentifierValue] = []
+    for name, value, rule in islice(_leaves(arguments, schema, "", 0), _MAX_LEAVES):
+        found = _identifier(tool_words, name, value, rule, creates=creates)
+        if found:
+            out.append(found)
+    return out
+
+
+def _has_creating_command(arguments: Any) -> bool:
+    """Whether an option of the call makes it create something."""
+    if not isinstance(arguments, dict):
+        return False
+    command = next((arguments[key] for key in ("command", "action", "mode", "operation") if key in arguments), "")
+    name_tokens = name_words(command) if isinstance(command, str) and len(command) < MAX_VALUE_CHARS else ()
+    return arguments.get("old_string") == "" or not _FILE_CREATING.isdisjoint(name_tokens)
+
+
+def _identifier(
+    tool_words: tuple[str, ...], name: str, value: object, rule: Mapping[str, Any], *, creates: bool
+) -> IdentifierValue | None:
+    text = value if isinstance(value, str) else str(value)
+    if not text or len(text) > MAX_VALUE_CHARS or isinstance(value, bool | float) or "\n" in text:
+        return None
+    if "enum" in rule or "const" in rule or rule.get("default") == value:
+        return None
+    name_tokens = name_words(name)
+    if not name_tokens or (kind := _kind(tool_words, name_tokens, text, rule, creates=creates)) is None:
+        return None
+    return IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, _description(rule)))
+
+
+def _entity(tool_words: tuple[str, ...], name_tokens: tuple[str, ...], description: str) -> frozenset[str]:
+    """Words for what the parameter identifies: by its name and description, else by the tool's name."""
+    named = [word for word in name_tokens if word not in _ENDINGS]
+    described = [word for match in _ENTITY.finditer(description) for word in match.groups() if word]
+    return frozenset(singular(word.lower()) for word in [*named, *described] or tool_words[1:]) - _NO_ENTITY
+
+
+def _kind(
+    tool_words: tuple[str, ...], name_tokens: tuple[str, ...], text: str, rule: Mapping[str, Any], *, creates: bool
+) -> Kind | None:
+    """What the value identifies; None: it is not an identifier."""
+    description = _description(rule)
+    if name_tokens[-1] in _FILE_NAMES:
+        reads = (
+            not creates
+            and _FILE_CREATING.isdisjoint(tool_words)
+            and not _FILE_VERBS.isdisjoint(tool_words)
+            and _TARGET_WORDS.isdisjoint(name_tokens)
+        )
+        return "path" if reads and not _is_usual_path(text) else None
+    if not _NOT_REFERENCES.isdisjoint(name_tokens) or _FREE_DESCRIPTION.search(description):
+        return None
+    is_id = name_tokens[-1] in _ID_ENDINGS or rule.get("format") == "uuid"
+    is_shaped = name_tokens[-1] in _SHAPED_ENDINGS or bool(_ID_DESCRIPTION.match(description))
+    if not (is_id or (is_shaped and _CODE_SHAPE.fullmatch(text))) or _PLAIN.fullmatch(text):
+        return None
+    if not CREATING.isdisjoint(tool_words) and (set(name_tokens) - _ID_ENDINGS - _SHAPED_ENDINGS <= set(tool_words)):
+        return None  # the id of what the call creates
+    return "id" if not any(char.isspace() for char in text) else None
+
+
+def _description(rule: Mapping[str, Any]) -> str:
+    return str(rule.get("description", ""))[:_MAX_DESCRIPTION_CHARS]
+
+
+def _is_usual_path(path: str) -> bool:
+    last = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
+    if _PLACEHOLDER_PATH.fullmatch(path):
+        return False
+    return not last or any(char in path for char in "*?[") or bool(_KNOWN_FILES.fullmatch(last)) or "://" in path
+
+
+def is_placeholder(found: IdentifierValue) -> bool:
+    """Returns whether the model wrote what should be filled in, such as `<user_id>` or `path/to/file`."""
+    if found.kind == "path":
+        return bool(_PLACEHOLDER_PATH.fullmatch(found.value))
+    same_as_name = name_words(found.value) == name_words(found.name)
+    return same_as_name or bool(_PLACEHOLDER.fullmatch(found.value))
+
+
+def _leaves(
+    value: object, rule: Mapping[str, Any], name: str, depth: int
+) -> Iterator[tuple[str, object, Mapping[str, Any]]]:
+    """Yields each scalar with the name of its member and its schema."""
+    if depth > _MAX_DEPTH:
+        return
+    if isinstance(value, dict):
+        properties = rule.get("properties")
+        for key, inner in value.items():
+            inner_rule = properties.get(key) if isinstance(properties, dict) else None
+            yield from _leaves(inner, inner_rule if isinstance(inner_rule, dict) else {}, key, depth + 1)
+    elif isinstance(value, list):
+        items = rule.get("items")
+        inner_rule = {"description": rule.get("description", ""), **items} if isinstance(items, dict) else {}
+        for inner in value:
+            yield from _leaves(inner, inner_rule, name, depth + 1)
+    elif isinstance(value, str | int):
+        yield name, value, rule
+
+
+@lru_cache(256)
+def _schema(parameters: str) -> Mapping[str, Any]:
+    try:
+        schema = json.loads(parameters)
+    except (ValueError, RecursionError):
+        return {}
+    return schema if isinstance(schema, dict) else {}

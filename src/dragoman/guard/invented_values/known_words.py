@@ -1,0 +1,208 @@
+"""Which values occur in a conversation: literally, in other notation, or composed of its words.
+
+    known = conversation_words(messages)
+    known.contains("ORD-00123")     True after "What about order 123?"
+
+The texts are split into words once, at a linear cost; a look-up then takes constant time. What a failed call tried does
+not count, nor an error result that repeats it.
+"""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Final
+
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    Image,
+    Message,
+    Part,
+    Text,
+    Tool,
+    ToolCall,
+    ToolResult,
+    UnknownPart,
+    part_text,
+)
+from dragoman.core.repeated_call import is_error
+from dragoman.guard.careful_words import word_set
+
+MAX_TEXT_CHARS: Final = 2_000_000
+"""Characters of a conversation; a longer one is not searched."""
+_WORD: Final = re.compile(r"[^\W_]+")
+_PART: Final = re.compile(r"[^\W\d_]+|\d+")
+_CAMEL: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+_MAX_SEARCHES: Final = 20
+"""Searches of the whole text for a value in other groups of characters; what follows counts as known."""
+_MAX_SEARCHED_CHARS: Final = 40
+_PREFIX_CHARS: Final = 4
+"""Characters of a prefix such as `ORD-`, which need not occur."""
+_STEM_CHARS: Final = 4
+_DIGITS: Final = {
+    word: str(digit)
+    for line in (
+        "zero one two three four five six seven eight nine",
+        "null eins zwei drei vier fünf sechs sieben acht neun",
+        "zéro un deux trois quatre cinq six sept huit neuf",
+        "cero uno dos tres cuatro cinco seis siete ocho nueve",
+    )
+    for digit, word in enumerate(line.split())
+}
+_MAGNITUDES: Final = word_set("hundred thousand million hundert tausend")
+
+
+class KnownWords:
+    """The words of some texts."""
+
+    def __init__(self, texts: Sequence[str]) -> None:
+        """
+        Args:
+            texts: Texts of a conversation.
+        """
+        self._texts = [text.lower() for text in texts]
+        self._searches = 0
+        self._tokens: set[str] = set()
+        self._parts: set[str] = set()
+        self._stems: set[str] = set()
+        self.has_spelled_numbers = False
+        """Whether a number is written in words, so that digits can be derived."""
+        for text, lowered in zip(texts, self._texts, strict=True):
+            self._add(text, lowered)
+
+    def _add(self, text: str, lowered: str) -> None:
+        tokens = _WORD.findall(lowered)
+        self._tokens.update(tokens)
+        parts = [part for word in set(tokens) for part in _PART.findall(word)]
+        self._parts.update(part.lstrip("0") or "0" if part.isdigit() else part for part in parts)
+        self._parts.update(part.lower() for word in set(_WORD.findall(text)) for part in _CAMEL.findall(word))
+        self._stems.update(part[:_STEM_CHARS] for part in parts if len(part) >= _STEM_CHARS)
+        self._add_numbers(tokens)
+
+    def _add_numbers(self, tokens: Sequence[str]) -> None:
+        """Adds the number of each sequence of at least three digits in words: "one two three"."""
+        digits: list[str] = []
+        for word in (*tokens, ""):
+            if word in _DIGITS:
+                digits.append(_DIGITS[word])
+                continue
+            if len(digits) >= 3:
+                self._parts.add("".join(digits).lstrip("0") or "0")
+            digits = []
+            self.has_spelled_numbers = self.has_spelled_numbers or word in _MAGNITUDES
+
+    def contains(self, value: str, elsewhere: "KnownWords | None" = None) -> bool:
+        """Returns whether the value consists of known words.
+
+        Case, separators and leading zeros do not matter.
+
+        Args:
+            value: The value.
+            elsewhere: More words, which count as a whole only.
+        """
+        cased = _WORD.findall(value)
+        compact = "".join(cased).lower()
+        if not compact or compact in self._tokens:
+            return True
+        if any(map(_has_digit, cased)):
+            cased = [word for word in cased if _has_digit(word) or len(word) > _PREFIX_CHARS]
+        is_composed = all(
+            word.lower() in self._tokens
+            or (elsewhere is not None and word.lower() in elsewhere._tokens)
+            or self._has_parts(word)
+            for word in cased
+        )
+        return is_composed or self._is_spaced(compact)
+
+    def _is_spaced(self, compact: str) -> bool:
+        """Whether the value occurs in other groups of characters: `DE12 3456` is the same as `DE-123456`."""
+        self._searches += 1
+        if self._searches > _MAX_SEARCHES or len(compact) > _MAX_SEARCHED_CHARS:
+            return self._searches > _MAX_SEARCHES
+        spaced = re.compile(r"(?<![^\W_])" + r"[\W_]?".join(map(re.escape, compact)) + r"(?![^\W_])")
+        return any(spaced.search(text) for text in self._texts)
+
+    def _has_parts(self, word: str) -> bool:
+        """Whether a word of letters is known by its beginning, or one like `ORD123` by its parts."""
+        parts = _PART.findall(word.lower())
+        if len(parts) > 2:  # hexadecimal digits: each part alone occurs anywhere
+            return False
+        numbers = [part.lstrip("0") or "0" for part in parts if part.isdigit()]
+        if numbers:
+            return all(number in self._parts for number in numbers)
+        return all(
+            part.lower() in self._parts or (len(part) >= _STEM_CHARS and part[:_STEM_CHARS].lower() in self._stems)
+            for part in _CAMEL.findall(word) or parts
+        )
+
+
+def _has_digit(word: str) -> bool:
+    return any(char.isdigit() for char in word)
+
+
+def conversation_words(messages: Sequence[Message]) -> KnownWords | None:
+    """Returns the words of a conversation; None if it contains what cannot be read, such as an image, or is too long.
+
+    Args:
+        messages: The messages.
+    """
+    texts: list[str] = []
+    chars = 0
+    for text in _texts(messages):
+        chars += MAX_TEXT_CHARS + 1 if text is None else len(text)
+        if text is None or chars > MAX_TEXT_CHARS:
+            return None
+        texts.append(text)
+    return KnownWords(texts)
+
+
+def definition_words(tools: Iterable[Tool]) -> KnownWords:
+    """Returns the words of the definitions of tools, with their examples, options and defaults."""
+    return KnownWords([f"{tool.description} {tool.parameters}"[:MAX_TEXT_CHARS] for tool in tools])
+
+
+def _texts(messages: Iterable[Message]) -> Iterator[str | None]:
+    """Yields the texts; None for a part that cannot be read."""
+    calls: dict[str, ToolCall] = {}
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCall):
+            calls[part.id] = part
+        elif isinstance(part, ToolResult):
+            yield from _result_texts(part, calls.get(part.call_id))
+        else:
+            yield _text(part)
+
+
+def _result_texts(result: ToolResult, call: ToolCall | None) -> Iterator[str | None]:
+    """Yields the texts of a result, and the arguments of its call if that did not fail."""
+    if not is_error(result):
+        yield from map(_text, result.parts)
+        yield call.arguments if call else ""
+        return
+    tried = frozenset(_WORD.findall(call.arguments.lower()) if call else ())
+    yield from (_without(_text(each), tried) for each in result.parts)
+
+
+def _without(text: str | None, tokens: frozenset[str]) -> str | None:
+    """The text without these words: an error repeats what was tried."""
+    return text and _WORD.sub(lambda found: "" if found[0].lower() in tokens else found[0], text)
+
+
+def _text(part: Part) -> str | None:
+    """The text of a part; None if it has content that is not text."""
+    match part:
+        case Image() | Audio():
+            return None
+        case Document(source, title):
+            return f"{title}\n{source.text}" if source.text else None
+        case UnknownPart(raw=raw):
+            return bytes(raw).decode(errors="replace")
+        case Text(text):
+            return text
+        case _:
+            return getattr(part, "text", "") or part_text(part)
+
+
+def scalar_text(value: object) -> str:
+    """Returns a value as it is written in text."""
+    return value if isinstance(value, str) else json.dumps(value)

@@ -1,0 +1,114 @@
+"""A call with an invented identifier is re-asked once with the tool that could find it, and never blocked."""
+
+import json
+from collections.abc import Sequence
+
+import pytest
+
+from dragoman.core import events as ev
+from dragoman.core.messages import Message, Text, Tool, ToolChoice, ToolResult
+from dragoman.guard.policy import GuardPolicy
+from support.guarded import Asked, answered, calls, codes, told, words
+
+pytestmark = pytest.mark.asyncio
+
+SCHEMA = {"type": "object", "properties": {"user_id": {"type": "string"}}, "required": ["user_id"]}
+SEARCH = {"type": "object", "properties": {"name": {"type": "string"}}, "required": ["name"]}
+TOOLS = (Tool("get_user", "", json.dumps(SCHEMA)), Tool("search_users", "", json.dumps(SEARCH)), Tool("ping"))
+ASKED = (Message("user", (Text("Show the profile of Ann Lee."),)),)
+INVENTED = ("get_user", '{"user_id": "12345"}')
+FOUND = ("search_users", '{"name": "Ann Lee"}')
+REASK = GuardPolicy(invented_values="reask")
+WARN = GuardPolicy(invented_values="warn")
+
+
+async def sent(
+    *responses: Sequence[ev.AnyEvent], policy: GuardPolicy = REASK, **changes: object
+) -> tuple[list[ev.AnyEvent], Asked]:
+    backend = Asked(*responses)
+    events = await answered(backend, policy, **({"messages": ASKED, "tools": TOOLS} | changes))
+    return events, backend
+
+
+async def test_call_of_the_finding_tool_replaces_the_call() -> None:
+    events, backend = await sent(told(INVENTED), told(FOUND))
+    assert calls(events) == [FOUND]
+    assert codes(events) == ["reasked"]
+    result = backend.requests[1].messages[-1].parts[0]
+    assert isinstance(result, ToolResult)
+    assert result.is_error
+    assert "call search_users, or ask the user for it" in str(result.parts)
+    assert [event.usage.output_tokens for event in events if isinstance(event, ev.UsageUpdate)][-1] == 10
+
+
+async def test_question_to_the_user_replaces_the_call() -> None:
+    events, _ = await sent(told(INVENTED), told(text="What is her user id?"))
+    assert calls(events) == []
+    assert words(events) == "What is her user id?"
+
+
+async def test_value_that_stays_invented_is_passed_on_with_a_warning() -> None:
+    other = ("get_user", '{"user_id": "54321"}')
+    events, _ = await sent(told(INVENTED), told(other))
+    assert calls(events) == [other]
+    assert codes(events) == ["reasked", "invented_value"]
+
+
+async def test_finding_tool_is_preferred_to_the_same_call() -> None:
+    events, _ = await sent(told(INVENTED), told(INVENTED, FOUND))
+    assert calls(events) == [FOUND]
+
+
+async def test_failed_second_response_leaves_the_call() -> None:
+    events, _ = await sent(told(INVENTED), told())
+    assert calls(events) == [INVENTED]
+    assert codes(events) == ["reasked", "invented_value", "reask_failed"]
+    assert all(event.schema_valid for event in events if isinstance(event, ev.ToolCallEnd))
+
+
+async def test_valid_calls_of_the_same_response_are_sent() -> None:
+    ping = ("ping", "{}")
+    events, backend = await sent(told(ping, INVENTED), told(FOUND))
+    assert calls(events) == [ping, FOUND]
+    assert len(backend.requests[1].messages[-1].parts) == 2
+
+
+@pytest.mark.parametrize(
+    ("policy", "changes"),
+    [
+        (WARN, {}),
+        (GuardPolicy(invented_values="reask", reask=False), {}),
+        (GuardPolicy(invented_values="reask", buffering="off"), {}),
+        (GuardPolicy(invented_values="reask", buffer_limit_chars=3), {}),
+        (REASK, {"tool_choice": ToolChoice("named", "get_user")}),
+        (REASK, {"tools": (TOOLS[0], TOOLS[2])}),
+    ],
+    ids=["warn", "no re-ask", "not buffered", "long", "named", "no tool could find it"],
+)
+async def test_call_is_passed_on_with_a_warning(policy: GuardPolicy, changes: dict[str, object]) -> None:
+    events, _ = await sent(told(INVENTED), policy=policy, **changes)
+    assert calls(events) == [INVENTED]
+    assert codes(events) == ["invented_value"]
+
+
+async def test_other_models_are_not_checked_by_default() -> None:
+    events, _ = await sent(told(INVENTED), policy=GuardPolicy())
+    assert codes(events) == []
+
+
+async def test_response_that_a_limit_ended_is_not_reasked() -> None:
+    events, _ = await sent(told(INVENTED, finish="length"))
+    assert calls(events) == [INVENTED]
+    assert codes(events) == ["invented_value"]
+
+
+async def test_backend_that_has_reasked_is_not_asked_a_third_time() -> None:
+    start, *rest = told(INVENTED)
+    events, _ = await sent([start, ev.Notice("reasked", "the backend re-asked"), *rest])
+    assert calls(events) == [INVENTED]
+    assert codes(events) == ["reasked", "invented_value"]
+
+
+async def test_required_call_may_be_of_the_finding_tool() -> None:
+    events, _ = await sent(told(INVENTED), told(FOUND), tool_choice=ToolChoice("required"))
+    assert calls(events) == [FOUND]

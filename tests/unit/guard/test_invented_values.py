@@ -1,0 +1,298 @@
+"""Identifiers that occur nowhere in the conversation are found; values that the user's words imply are not reported."""
+
+import json
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+import pytest
+
+from dragoman import dialects
+from dragoman.core.errors import DragomanError
+from dragoman.core.messages import (
+    Image,
+    MediaSource,
+    Message,
+    Part,
+    Request,
+    Role,
+    Text,
+    Tool,
+    ToolCall,
+    ToolChoice,
+    ToolResult,
+)
+from dragoman.guard.invented_values.detector import InventedValue, InventedValueDetector
+from dragoman.guard.invented_values.known_words import MAX_TEXT_CHARS
+from support import client_recordings, cpu_cost
+from support.check_each import check_each
+
+STRING: Mapping[str, Any] = {"type": "string"}
+BY_PATH = {dialects.get(name).path: dialects.get(name) for name in dialects.names()}
+
+
+def name_of(item: tuple[str, object]) -> str:
+    return item[0]
+
+
+def tool(name: str, description: str = "", /, **properties: Mapping[str, Any]) -> Tool:
+    return Tool(name, description, json.dumps({"type": "object", "properties": properties, "required": [*properties]}))
+
+
+def described(text: str) -> Mapping[str, Any]:
+    return {"type": "string", "description": text}
+
+
+TOOLS = (
+    tool("search_users", "Finds users by name.", name=STRING),
+    tool("get_user", "Returns a user.", user_id=STRING),
+    tool("get_account", account_number=STRING),
+    tool("list_accounts", "Lists all accounts of a user.", user_id=STRING),
+    tool("list_orders", "Lists the orders of a customer.", customer=STRING),
+    tool("cancel_order", orderId=STRING, reason=STRING),
+    tool("create_order", order_id=STRING, customer_id=STRING, amount={"type": "number"}),
+    tool("refund", ids={"type": "array", "items": {"type": "string", "description": "Order ID"}}),
+    tool("get_record", "Returns a patient's record.", id=described("ID of the patient")),
+    tool("find_patient", "Finds a patient by name.", name=STRING),
+    tool("get_interactions", drug_id=described("The id of the drug, e.g. D-1000")),
+    tool("search_drugs", query=STRING),
+    tool("track", sku=STRING, number=STRING, code=STRING),
+    tool("get_ticket", ticket_id={"type": "integer"}),
+    tool("search", "Searches the database.", query=STRING),
+    tool("convert", currency_id=STRING, country_code=STRING, language=STRING),
+    tool("book", airport_code=STRING, timezone_id=STRING, request_id=STRING, idempotency_key=STRING),
+    tool("set_state", state_id={"enum": ["open-100", "shut-200"]}, group_id={"type": "string", "default": "main-100"}),
+    tool("Read", file_path=STRING, offset={"type": "integer"}),
+    tool("Edit", file_path=STRING, old_string=STRING, new_string=STRING),
+    tool("Write", file_path=STRING, content=STRING),
+    tool("Bash", command=STRING),
+    tool("Grep", pattern=STRING, path=STRING),
+    tool("Glob", pattern=STRING),
+    tool("TodoWrite", todos={"type": "array", "items": {"type": "object", "properties": {"id": STRING}}}),
+    tool("move_file", source_path=STRING, target_path=STRING),
+    tool("run_code", code=STRING),
+    tool("new_user", user_id=described("Choose any id for the user")),
+)
+
+
+def conversation(*texts: str) -> tuple[Message, ...]:
+    return (Message("system", (Text("You are a helpful agent."),)), *(Message("user", (Text(text),)) for text in texts))
+
+
+def message_of(role: Role, *parts: Part) -> Message:
+    return Message(role, parts)
+
+
+def find(
+    name: str,
+    arguments: Mapping[str, Any],
+    *messages: Message,
+    setting: str = "reask",
+    choice: ToolChoice | None = None,
+) -> InventedValue | None:
+    request = Request("m", messages or conversation("Hello"), TOOLS, tool_choice=choice or ToolChoice())
+    called = next(each for each in TOOLS if each.name == name)
+    return InventedValueDetector(request, setting).find(called, json.dumps(arguments))
+
+
+INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
+    "number": ("Show Ann Lee's profile.", "get_user", {"user_id": "12345"}, "search_users"),
+    "code": ("Show Ann Lee's profile.", "get_user", {"user_id": "USR-0042"}, "search_users"),
+    "slug": ("Show Ann Lee's profile.", "get_user", {"user_id": "john_doe"}, "search_users"),
+    "uuid": ("Show Ann Lee.", "get_user", {"user_id": "550e8400-e29b-41d4-a716-446655440000"}, "search_users"),
+    "hexadecimal": ("Show Ann Lee.", "get_user", {"user_id": "5f2c9ab0d1"}, "search_users"),
+    "camel case": ("Cancel my last order.", "cancel_order", {"orderId": "ORD-123", "reason": "late"}, "list_orders"),
+    "reference of a new thing": (
+        "Order a lamp for Ann.",
+        "create_order",
+        {"order_id": "A-100", "customer_id": "C-1001", "amount": 3},
+        "",
+    ),
+    "one of a list": ("Refund order 77123.", "refund", {"ids": ["77123", "88123"]}, "list_orders"),
+    "by description": ("Read Tom Ray's record.", "get_record", {"id": "12345"}, "find_patient"),
+    "name": (
+        "What interacts with the patient's medication?",
+        "get_interactions",
+        {"drug_id": "Aspirin"},
+        "search_drugs",
+    ),
+    "placeholder": ("Show Ann Lee's user profile.", "get_user", {"user_id": "<user_id>"}, "search_users"),
+    "name of the parameter": ("Show Ann Lee's user id.", "get_user", {"user_id": "user_id"}, "search_users"),
+    "shaped code": ("Where is my parcel?", "track", {"sku": "SKU-9912", "number": "1", "code": "x"}, "search"),
+    "integer": ("What about the printer?", "get_ticket", {"ticket_id": 4711}, "search"),
+    "part of another number": ("It began on 2026-11-23T12:34:56.", "get_user", {"user_id": "12345"}, "search_users"),
+    "file": ("Fix the failing test.", "Read", {"file_path": "/repo/tests/test_billing.py", "offset": 1}, "Glob"),
+    "placeholder path": ("Show the package.json.", "Read", {"file_path": "path/to/package.json"}, "Glob"),
+    "edited file": ("Fix it.", "Edit", {"file_path": "core/engine.py", "old_string": "a", "new_string": "b"}, "Glob"),
+    "moved file": ("Tidy up.", "move_file", {"source_path": "old/report.doc", "target_path": "x"}, "Glob"),
+}
+
+
+def test_invented_identifiers_are_found_with_the_tool_that_could_find_them(subtests: pytest.Subtests) -> None:
+    def check(item: tuple[str, tuple[str, str, Mapping[str, Any], str]]) -> None:
+        asked, name, arguments, finder = item[1]
+        found = find(name, arguments, *conversation(asked))
+        assert found, "not found"
+        assert found.message.startswith(f"{name}: ")
+        assert finder in found.reason
+
+    check_each(subtests, INVENTED.items(), check, name_of)
+
+
+IMPLIED: dict[str, tuple[str, str, Mapping[str, Any]]] = {
+    "as written": ("Show user 12345.", "get_user", {"user_id": "12345"}),
+    "integer": ("Show ticket 4711.", "get_ticket", {"ticket_id": 4711}),
+    "other case": ("Show user USR-42.", "get_user", {"user_id": "usr-42"}),
+    "other separators": ("Show account DE 12 3456.", "get_account", {"account_number": "DE123456"}),
+    "without separators": ("Cancel ORD123.", "cancel_order", {"orderId": "ORD-123", "reason": ""}),
+    "zeros added": ("Cancel order 42.", "cancel_order", {"orderId": "000042", "reason": ""}),
+    "zeros removed": ("Cancel order 00421.", "cancel_order", {"orderId": "421", "reason": ""}),
+    "prefix added": ("Cancel order 4210.", "cancel_order", {"orderId": "ORD-4210", "reason": ""}),
+    "prefix removed": ("Cancel order #ORD-4210.", "cancel_order", {"orderId": "4210", "reason": ""}),
+    "digits in words": ("The user is one two three four.", "get_user", {"user_id": "1234"}),
+    "number in words": ("Show user twelve thousand.", "get_user", {"user_id": "12000"}),
+    "German digits": ("Zeige Nutzer eins zwei drei vier.", "get_user", {"user_id": "1234"}),
+    "slug of a phrase": ("Show the user Ann Lee.", "get_user", {"user_id": "ann_lee"}),
+    "camel case of a phrase": ("Show the user Ann Lee.", "get_user", {"user_id": "AnnLee"}),
+    "another form of a word": ("Read the electronic catalogue.", "get_user", {"user_id": "electronics"}),
+    "small number": ("Show the first ticket.", "get_ticket", {"ticket_id": 1}),
+    "currency": ("How much is it in euros?", "convert", {"currency_id": "EUR", "country_code": "DE", "language": "de"}),
+    "airport": ("Fly to Berlin.", "book", {"airport_code": "BER2", "timezone_id": "Europe/Berlin"}),
+    "keys of the caller": ("Book it.", "book", {"request_id": "req-83771", "idempotency_key": "8f14e45fceea167a"}),
+    "option": ("Open it.", "set_state", {"state_id": "open-100", "group_id": "main-100"}),
+    "example of the schema": ("Is it safe?", "get_interactions", {"drug_id": "D-1000"}),
+    "id of a new thing": ("Order it.", "create_order", {"order_id": "ORD-9000", "customer_id": "", "amount": 9}),
+    "chosen id": ("Add Bob.", "new_user", {"user_id": "bob-1234"}),
+    "word": ("Track it.", "track", {"sku": "lamp", "number": "12", "code": "fast"}),
+    "program": ("Add up.", "run_code", {"code": "x = 12345\nprint(x)"}),
+    "date": ("What was ordered today?", "cancel_order", {"orderId": "2026-11-27", "reason": ""}),
+    "url": ("Open it.", "get_user", {"user_id": "https://a.example/12345"}),
+    "free text": ("Show it.", "cancel_order", {"orderId": "the last one", "reason": "Order 99123 is late"}),
+    "file": ("Read src/app.py.", "Read", {"file_path": "/repo/src/app.py", "offset": 12345}),
+    "file of another folder": ("Read app.py.", "Read", {"file_path": "/home/me/repo/src/app.py"}),
+    "file named by a phrase": ("Read the billing tests.", "Read", {"file_path": "tests/test_billing.py"}),
+    "usual file": ("What is this project?", "Read", {"file_path": "/repo/README.md"}),
+    "settings of a project": ("Which scripts are there?", "Read", {"file_path": "package.json"}),
+    "hidden file": ("What is ignored?", "Read", {"file_path": ".gitignore"}),
+    "new file": ("Write a poem.", "Write", {"file_path": "/repo/roses_poem.txt", "content": "Roses"}),
+    "file made by an edit": ("Go.", "Edit", {"file_path": "x/fresh.py", "old_string": "", "new_string": "b"}),
+    "command": ("Clean up.", "Bash", {"command": "rm -rf build-12345 && cat /etc/invented-99.conf"}),
+    "pattern": ("Where is it?", "Grep", {"pattern": "TODO-12345", "path": "src/unknown"}),
+    "glob": ("Where is it?", "Glob", {"pattern": "**/*invented*.ts"}),
+    "numbered tasks": ("Plan it.", "TodoWrite", {"todos": [{"id": "task-001"}, {"id": "task-002"}]}),
+    "target of a move": ("Move a.txt.", "move_file", {"source_path": "a.txt", "target_path": "archive/old-a.txt"}),
+}
+
+
+def test_values_that_the_words_of_the_user_imply_are_not_reported(subtests: pytest.Subtests) -> None:
+    def check(item: tuple[str, tuple[str, str, Mapping[str, Any]]]) -> None:
+        asked, name, arguments = item[1]
+        assert find(name, arguments, *conversation(asked)) is None
+
+    check_each(subtests, IMPLIED.items(), check, name_of)
+
+
+def after_call(arguments: str, result: str, *, is_error: bool = False) -> tuple[Message, ...]:
+    return (
+        *conversation("Show Ann Lee's profile."),
+        message_of("assistant", ToolCall("c1", "get_user", arguments)),
+        message_of("tool", ToolResult("c1", (Text(result),), is_error=is_error)),
+    )
+
+
+KNOWN_SOURCES: dict[str, tuple[Message, ...]] = {
+    "tool result": after_call('{"user_id": "1"}', '{"id": "U-77001"}'),
+    "call that worked": after_call('{"user_id": "U-77001"}', "It is Ann."),
+    "system prompt": (message_of("system", Text("The user's id is U-77001.")),),
+    "answer": (*conversation("Who am I?"), message_of("assistant", Text("You are U-77001."))),
+    "image": (
+        message_of("user", Text("Whose card is this?"), Image(MediaSource(media_type="image/png", data="AA=="))),
+    ),
+    "text that is too long": conversation("a " * MAX_TEXT_CHARS),
+}
+
+
+def test_values_of_any_earlier_part_are_known(subtests: pytest.Subtests) -> None:
+    def check(item: tuple[str, tuple[Message, ...]]) -> None:
+        assert find("get_user", {"user_id": "U-77001"}, *item[1]) is None
+
+    check_each(subtests, KNOWN_SOURCES.items(), check, name_of)
+
+
+def test_value_that_an_error_repeats_stays_invented() -> None:
+    messages = after_call('{"user_id": "U-77001"}', "error: no user U-77001", is_error=True)
+    assert find("get_user", {"user_id": "U-77001"}, *messages)
+
+
+def test_messages_of_later_rounds_are_read() -> None:
+    later: list[Message] = []
+    detector = InventedValueDetector(Request("m", conversation("Show Ann."), TOOLS), "warn", later)
+    assert detector.find(TOOLS[1], '{"user_id": "U-77001"}')
+    later.append(message_of("tool", ToolResult("c1", (Text("U-77001"),))))
+    assert detector.find(TOOLS[1], '{"user_id": "U-77001"}') is None
+
+
+def test_reason_follows_the_setting_and_the_tool_choice() -> None:
+    arguments = {"user_id": "12345"}
+    free = find("get_user", arguments)
+    assert free is not None
+    assert free.reason == (
+        'user_id: "12345" occurs nowhere in this conversation. The call was not run. '
+        "Find the right user_id out first: call search_users or search, or ask the user for it."
+    )
+    required = find("get_user", arguments, choice=ToolChoice("required"))
+    assert required is not None
+    assert "ask the user" not in required.reason
+    for only_warned in (
+        find("get_user", arguments, choice=ToolChoice("named", "get_user")),
+        find("get_user", arguments, setting="warn"),
+    ):
+        assert only_warned is not None
+        assert only_warned.reason == ""
+    assert find("get_user", arguments, setting="off") is None
+
+
+def test_automatic_setting_follows_the_catalogue() -> None:
+    for model, is_checked in (("qwen2.5-coder-1.5b", True), ("Qwen2.5-Coder", True), ("gpt-6", False)):
+        request = Request(model, conversation("Hello"), TOOLS)
+        assert bool(InventedValueDetector(request, "auto").find(TOOLS[1], '{"user_id": "12345"}')) is is_checked, model
+
+
+def test_no_call_of_recorded_clients_is_reported() -> None:
+    """Claude Code, Codex, opencode and the SDKs: each past call, checked against the conversation before it."""
+    checked, reported = 0, []
+    for name, sent in client_recordings.recorded():
+        dialect = BY_PATH.get(sent.path.partition("?")[0])
+        if dialect is None:
+            continue
+        try:
+            request = dialect.read_request(sent.body)
+        except DragomanError:  # recorded for its error
+            continue
+        tools = {each.name: each for each in request.tools}
+        for number, message in enumerate(request.messages):
+            calls = [part for part in message.parts if isinstance(part, ToolCall) and message.role == "assistant"]
+            for call in calls:
+                before = Request(request.model, request.messages[:number], request.tools)
+                checked += 1
+                if found := InventedValueDetector(before, "warn").find(tools.get(call.name), call.arguments):
+                    reported.append((name, found.message))
+    assert checked > 250
+    assert reported == []
+
+
+@pytest.mark.parametrize("repeated", ["a1b2-", "one ", "/x", "12 ", "<a", "AaBb", "x1-y2 "])
+def test_cost_is_linear_in_the_conversation(repeated: str) -> None:
+    def made(chars: int) -> Callable[[], object]:
+        messages = conversation(repeated * (chars // len(repeated)))
+        return partial(find, "get_user", {"user_id": "zz-99"}, *messages)
+
+    assert cpu_cost.growth(made, 50_000, 500_000, most=4, floor_s=0.01) < 4
+
+
+@pytest.mark.parametrize("value", ["1" * 200, "<" * 200, "a_" * 100, "{{" * 100, "A-" * 100, "${" * 100])
+def test_cost_is_linear_in_the_arguments(value: str) -> None:
+    def made(count: int) -> Callable[[], object]:
+        return partial(find, "refund", {"ids": [value] * count})
+
+    assert cpu_cost.growth(made, 100, 1000, most=4, floor_s=0.01) < 4
