@@ -16,6 +16,9 @@ from dragoman.core.events import AnyEvent
 from dragoman.core.messages import ToolCall
 from dragoman.guard.policy import GuardPolicy
 
+OPENING = "opening"
+"""In the recorded answers to how many calls are needed, the probability that the reply opens with a call."""
+
 
 @dataclass(frozen=True)
 class Rung:
@@ -47,7 +50,8 @@ class Rung:
 
 def text_after(question: RecordedText) -> str:
     """Returns the name of the text that follows from the number of calls that the model needs; "": any text."""
-    if 1 - float(json.loads(question.text)["0"]) < model_catalog.get(question.model).words_below:
+    shares = json.loads(question.text)
+    if OPENING in shares and (1 - shares["0"]) * shares[OPENING] < model_catalog.get(question.model).words_below:
         return "words"
     return "planned" if calls_after(question) else ""
 
@@ -55,7 +59,9 @@ def text_after(question: RecordedText) -> str:
 def calls_after(question: RecordedText) -> int:
     """Returns the number of calls to which the response is constrained; 0: any number."""
     threshold = model_catalog.get(question.model).several_calls_from or WHEN_FORCED
-    return planned_calls(json.loads(question.text), threshold)
+    return planned_calls(
+        {count: share for count, share in json.loads(question.text).items() if count != OPENING}, threshold
+    )
 
 
 REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()

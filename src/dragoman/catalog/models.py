@@ -72,7 +72,7 @@ class ModelProfile(Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
     not passed on and the model is re-asked with its result. "prose": it does not understand results in markup, so they
     are given as facts next to the question, and no tools are offered in that turn."""
     words_below: Annotated[float, Meta(ge=0, le=1)] = 0.0
-    """Probability of a tool call, by the model's own count, below which it answers in words; 0: never. Measured by
+    """Probability of a tool call, by the model's own estimate, below which it answers in words; 0: never. Measured by
     `dragoman models calibrate`, for a model that calls tools where none fits."""
     invents_values: bool = False
     """Whether it was measured to call tools with identifiers that it invented, so that the guard re-asks it."""

@@ -41,19 +41,22 @@ class CountingEngine:
         (self.asked if is_question else self.completed).append((body, admitted))
         if is_question and self.error:
             raise self.error
-        total = 106 if is_question else 100
+        total = 106 if str(body["prompt"]).endswith("needed: ") else 100
         yield Progress(total, 0)
         yield Progress(total, total)
         if is_question:
-            yield TokenProbabilities({"0": self.no_call, "1": 1 - self.no_call})
-            yield Done("length", 1, 20)
+            opening = {"```": 1.0, "The": 0.0}
+            counts = {"0": self.no_call, "1": 1 - self.no_call}
+            yield TokenProbabilities(opening if ["```", 100.0] in body["logit_bias"] else counts)
+            yield Done("length", 1, 20 if len(self.asked) == 1 else total - 6)
             return
         yield TokenText(self.text)
         yield Done("stop", 9, 99)
 
 
 def deciding(engine: CountingEngine, *, words_below: float = 0.3, **config: Any) -> EmbeddedModel:
-    embedded = backend(msgspec.structs.replace(PROFILE, words_below=words_below, after_result="free"), **config)
+    settings = {"decide_calls": True, **config}
+    embedded = backend(msgspec.structs.replace(PROFILE, words_below=words_below, after_result="free"), **settings)
     embedded.engine = engine  # type: ignore[assignment]
     return embedded
 
@@ -73,7 +76,7 @@ async def test_an_improbable_call_is_answered_in_words() -> None:
     read = await events(engine)
     notice = next(event for event in read if isinstance(event, ev.Notice))
     assert notice.code == "call_not_needed"
-    assert "was 0.10, below 0.3" in notice.message
+    assert "was 0.10 by the model's own estimate, below 0.3" in notice.message
     ((body, admitted),) = engine.completed
     assert "WORDS" in body["grammar"]
     assert admitted
@@ -91,14 +94,14 @@ async def test_a_probable_call_is_as_free_as_ever() -> None:
 async def test_usage_includes_the_question_and_counts_the_prompt_once() -> None:
     read = await events(CountingEngine(0.9, "Hello."))
     (usage,) = (event.usage for event in read if isinstance(event, ev.UsageUpdate))
-    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (106, 13, 10)
+    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (106, 13, 11)
 
 
 async def test_the_question_follows_the_prompt_of_the_response() -> None:
     engine = CountingEngine(0.9, "Hello.")
     await events(engine)
     prompt = engine.completed[0][0]["prompt"]
-    assert engine.asked[0][0]["prompt"] == f"{prompt}Number of function calls needed: "
+    assert engine.asked[1][0]["prompt"] == f"{prompt}Number of function calls needed: "
 
 
 @pytest.mark.parametrize(

@@ -59,6 +59,10 @@ class CountingLlama(ScriptedLlama):
                 async for output in outputs:
                     yield output
             return
+        if ["```", 100.0] in body["logit_bias"]:  # how the reply would open
+            yield TokenProbabilities({"```": 1.0})
+            yield Done("length", 1, 4)
+            return
         self.questions.append(body["prompt"])
         if isinstance(self.counts, DragomanError):
             raise self.counts
@@ -246,7 +250,7 @@ async def test_one_question_decides_both() -> None:
         (TWO, f"{call('Paris')}\n{call('Rome')}", made("Paris", "Rome"), "calls_planned"),
     ):
         engine = CountingLlama(counts, text)
-        answer = await answered(engine, words_below=0.3)
+        answer = await answered(engine, words_below=0.3, decide_calls=True)
         assert (answer.calls, len(engine.questions)) == (calls, 1)
         assert {"call_not_needed", "calls_planned"} & set(answer.warnings) == {code}
 

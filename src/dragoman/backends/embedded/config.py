@@ -67,11 +67,11 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decide_calls: Annotated[
         bool,
         setting(
-            "Whether a model that calls tools where none fits is asked first how many calls a request needs, and "
-            "answers in words if it needs none (docs/accuracy.md): one more token, for models with a measured "
-            "threshold (`dragoman models calibrate`)."
+            "Whether a model that calls tools where none fits is asked first whether a request needs a call, and "
+            "answers in words if not (docs/accuracy.md): two more tokens, for models with a measured threshold "
+            "(`dragoman models calibrate`)."
         ),
-    ] = True
+    ] = False
     folders: Annotated[
         tuple[str, ...], setting("Folders whose .gguf files are served too, also those in folders below.")
     ] = ()

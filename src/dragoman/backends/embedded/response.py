@@ -126,7 +126,8 @@ class EmbeddedResponse:
         begins = not (context.reasked or context.opening or prepared.suffix)
         if not (begins and prepared.has_tools and (decides or plans)):
             return
-        found = await ask_if_needed(ReportingEngine(backend.engine, self._report, context), prepared.body)
+        engine = ReportingEngine(backend.engine, self._report, context)
+        found = await ask_if_needed(engine, prepared.body, weighs_opening=decides)
         if found is None:
             return
         self._question = found.answers

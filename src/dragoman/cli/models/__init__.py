@@ -74,8 +74,8 @@ _SHOW: Final = (
     "estimated memory with the present settings, and what was measured here."
 )
 _CALIBRATE: Final = (
-    "Load a model of this machine and ask it, for built-in prompts with and without a fitting tool, how many calls "
-    "each needs. The threshold that separates them is stored, and the gateway uses it when it starts: where the "
+    "Load a model of this machine and ask it, for built-in prompts with and without a fitting tool, whether each "
+    "needs a call. The threshold that separates them is stored, and the gateway uses it when it starts: where the "
     "probability of a call is below it, the model answers in words (setting embedded.decide_calls). The line for "
     "Dragoman's model catalogue is printed too. This takes some minutes."
 )

@@ -20,6 +20,9 @@ log = logging.getLogger("dragoman.embedded")
 QUESTION: Final = "Number of function calls needed: "
 COUNTS: Final = tuple("0123456789")
 _NO_CALL: Final = COUNTS[0]
+OPENINGS: Final = ("```", "{", "The", "Hello", "You", "It", "In", "To", "Sure", "Yes", "No", "Here")
+"""Usual first tokens of a reply; with the first two, small models open a call."""
+_CALL_OPENINGS: Final = OPENINGS[:2]
 
 
 class CallProbability(NamedTuple):
@@ -30,39 +33,54 @@ class CallProbability(NamedTuple):
 
 
 async def call_probability(
-    engine: CompletesPrompts, body: Mapping[str, Any], *, admitted: bool = False
+    engine: CompletesPrompts, body: Mapping[str, Any], *, weighs_opening: bool = True
 ) -> CallProbability:
-    """Returns the probability that a request needs a call.
+    """Returns the probability that a request needs a call: that of any count, times that of an opening with a call.
+
+    Either alone finds fewer prompts without a fitting tool.
 
     Args:
         engine: the engine.
         body: the engine's request for the response.
-        admitted: see `ask`.
+        weighs_opening: whether the opening counts, which takes one more token; otherwise only the count does.
 
     Raises:
         DragomanError: see `ask`.
     """
-    answers = await ask(engine, body, QUESTION, COUNTS, admitted=admitted)
-    return CallProbability(probability_of(answers), answers)
+    if not weighs_opening:
+        answers = await ask(engine, body, QUESTION, COUNTS)
+        return CallProbability(1 - answers.probabilities[_NO_CALL], answers)
+    opening = await ask(engine, body, "", OPENINGS)
+    answers = await ask(engine, body, QUESTION, COUNTS, admitted=True)
+    value = (1 - answers.probabilities[_NO_CALL]) * opening_probability(opening)
+    new_tokens = opening.input_tokens - opening.cached_tokens
+    cost = answers._replace(
+        cached_tokens=max(answers.cached_tokens - new_tokens, 0),
+        output_tokens=answers.output_tokens + opening.output_tokens,
+    )
+    return CallProbability(value, cost)
 
 
-def probability_of(answers: WeighedAnswers) -> float:
-    """Returns the probability of any call, by the answers to how many calls are needed."""
-    return 1 - answers.probabilities[_NO_CALL]
+def opening_probability(opening: WeighedAnswers) -> float:
+    """Returns the probability that a reply opens with a call, by the answers to how it opens."""
+    return sum(opening.probabilities[each] for each in _CALL_OPENINGS)
 
 
-async def ask_if_needed(engine: CompletesPrompts, body: Mapping[str, Any]) -> CallProbability | None:
+async def ask_if_needed(
+    engine: CompletesPrompts, body: Mapping[str, Any], *, weighs_opening: bool
+) -> CallProbability | None:
     """Returns the probability of a call; None if the question failed, which does not fail the response.
 
     Args:
         engine: the engine.
         body: the engine's request for the response.
+        weighs_opening: see `call_probability`.
 
     Raises:
         QueueFullError: all slots and the queue are taken.
     """
     try:
-        return await call_probability(engine, body)
+        return await call_probability(engine, body, weighs_opening=weighs_opening)
     except QueueFullError:
         raise
     except DragomanError as error:
@@ -95,6 +113,6 @@ def words_notice(probability: float, threshold: float) -> Notice:
     """Returns the warning that no call was allowed."""
     return Notice(
         "call_not_needed",
-        f"by the model's own count the probability of a tool call was {probability:.2f}, below {threshold:g}: it had "
-        "to answer in words",
+        f"the probability of a tool call was {probability:.2f} by the model's own estimate, below {threshold:g}: it "
+        "had to answer in words",
     )
