@@ -39,6 +39,7 @@ from dragoman.core.messages import (
     Refusal,
     Request,
     Sampling,
+    Steps,
     Text,
     Tool,
     ToolCall,
@@ -106,6 +107,8 @@ REQUEST = Request(
     2,
     True,
     True,
+    Steps(("find",), True),
+    (Tool("find"),),
 )
 ERRORS: list[DragomanError] = [
     DragomanError("base", retry_after_s=1.5),
