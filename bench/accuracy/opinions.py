@@ -118,10 +118,12 @@ async def _arm(
         total.reasked += "reasked" in codes
         total.right += verdict.right
         total.valid += bool(verdict.calls) and not verdict.invalid
-        total.input_tokens += reply.usage.input_tokens
-        total.output_tokens += reply.usage.output_tokens
-        total.cpu_s += sum(meter.cpu_s for meter in meters)
-        print(arm, case.id, verdict, codes, [(each.name, each.arguments) for each in calls], flush=True)
+        cpu_s, usage = sum(meter.cpu_s for meter in meters), reply.usage
+        total.input_tokens += usage.input_tokens
+        total.output_tokens += usage.output_tokens
+        total.cpu_s += cpu_s
+        spent = f"{usage.input_tokens} + {usage.output_tokens} tokens, {cpu_s:.1f} CPU s"
+        print(arm, case.id, verdict, codes, [(each.name, each.arguments) for each in calls], spent, flush=True)
     return total
 
 
