@@ -40,6 +40,7 @@ MODEL = "qwen2.5-coder-1.5b"
 ARMS: Mapping[str, str] = {
     "auto": "free choice",
     "auto_undecided": "without `decide_calls`",
+    "auto_decided": "with `decide_calls`",
     "required": "required",
 }
 """The arms, and their titles."""
@@ -170,7 +171,7 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 def markdown(results: Iterable[Group]) -> str:
     """Returns the table of docs/accuracy.md."""
-    heads = ("prompts", "right", "95 % interval", "most calls", "tokens", "CPU s", "longest after reading, CPU s")
+    heads = ("prompts", "right", "95 % interval", "most calls", "tokens", "CPU s", "after reading at most")
     lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
     for group in results:
         low, high = wilson(group.right, group.answers)
