@@ -21,7 +21,7 @@ _MIN_SECRET_CHARS: Final = 6
 _VARIABLES: Final = re.compile(r"KEY|TOKEN|SECRET|PASSW|CREDENTIAL|CUSTOM_HEADERS", re.IGNORECASE)
 _MIN_VARIABLE_CHARS: Final = 12
 """Shorter values, as in `MAX_TOKENS=8192`, are not keys."""
-_NAMES: Final = re.compile(r"auth|key|token|secret|passw|cookie|credential", re.IGNORECASE)
+_NAMES: Final = re.compile(r"auth(?!ors?(?![a-z]))|key|token|secret|passw|cookie|credential", re.IGNORECASE)
 _BEFORE: Final = rb"(?:(?<![\w-])|(?<=\\[nrtbf]))"
 """The beginning of a word: after a character that is not part of one, or after a line end as JSON writes it."""
 _KEYS: Final = (b"api_key", b"api-key", b"apikey", b"access_key", b"access-key", b"accesskey", b"private_key")

@@ -18,6 +18,8 @@ from dragoman.redaction.arguments import has_secret_argument, has_secret_url
         ["server", "https://example.com/mcp?token=abc"],
         ["server", "sk-0123456789abcdef0123"],
         ["server", "-p", "password=abcdef"],
+        ["server", "--authorization", "abc"],
+        ["server", "--author-token", "abc"],
     ],
 )
 def test_secret_is_found(arguments: list[str]) -> None:
@@ -32,6 +34,8 @@ def test_secret_is_found(arguments: list[str]) -> None:
         ["python", "-m", "server", "--port", "8080", "--log-level=debug"],
         ["server", "https://example.com/mcp?page=2"],
         ["server", "--auth", "--verbose"],
+        ["server", "--author", "Ann"],
+        ["server", "--author_name=Ann"],
         ["server", "a=" * 5000],
         ["server", "C:\\files", "http://[half"],
     ],
