@@ -67,11 +67,14 @@ class ToolScenario:
     def request_steps(self) -> dict[str, Any]:
         """Returns the steps that a request contains; empty: none."""
         required = [*(self.loose_steps or (name for name in self.steps if name not in self.terminal))]
-        return (
-            ({"required": required} if required else {})
-            | ({"ordered": True} if required and not self.loose_steps else {})
-            | ({"terminal": [*self.terminal]} if self.terminal else {})
-        )
+        steps: dict[str, Any] = {}
+        if self.terminal:
+            steps["terminal"] = [*self.terminal]
+        if required:
+            steps |= {"required": required, "ordered": not self.loose_steps}
+        if required and not self.terminal:
+            steps["after"] = "text"
+        return steps
 
     def state(self) -> State:
         """Returns a new state."""

@@ -221,6 +221,8 @@ class Steps(FrozenStruct, frozen=True):
     """Failed calls in a row after which the steps are given up."""
     at_limit: Literal["text", "terminal"] = "text"
     """What follows after a limit: an answer in words, or the terminal tool."""
+    after: Literal["free", "text"] = "free"
+    """What follows after `required` without a terminal tool: the model's choice, or an answer in words."""
     derive: bool = False
     """The steps are derived from the tools."""
     path: str = ""

@@ -23,6 +23,7 @@ DERIVE: Final = "derive"
 """Value that asks for steps that are derived from the tools."""
 _MAX_CALLS: Final = 1000
 _LIMITS: Final = ("text", "terminal")
+_AFTER: Final = ("free", "text")
 _DEFAULT: Final = Steps()
 
 
@@ -75,7 +76,7 @@ def read_steps(value: Cursor) -> Steps:
     if value.kind != "object":
         raise value.wrong(f'object or "{DERIVE}"')
     fields = value.fields()
-    at_limit = fields.pop("at_limit")
+    at_limit, after = fields.pop("at_limit"), fields.pop("after")
     max_calls, max_failures = fields.pop("max_calls"), fields.pop("max_failures")
     terminal = _names(fields.pop("terminal"))
     steps = Steps(
@@ -93,7 +94,11 @@ def read_steps(value: Cursor) -> Steps:
         steps = replace(steps, at_limit="terminal" if limit == "terminal" else "text")
         if limit == "terminal" and not steps.terminal:
             raise RequestError("expected a terminal tool for at_limit 'terminal', got none", at_limit.path)
-    _require_none_left(fields, Steps.__struct_fields__[:8])
+    if after is not None and after.one_of(_AFTER, "after") == "text":
+        steps = replace(steps, after="text")
+        if not steps.required:
+            raise RequestError("expected required steps for after 'text', got none", after.path)
+    _require_none_left(fields, Steps.__struct_fields__[:9])
     validate_steps(steps)
     return steps
 

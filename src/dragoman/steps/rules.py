@@ -9,7 +9,7 @@ from dragoman.steps.progress import TurnProgress
 
 State: TypeAlias = Literal["open", "terminal", "free", "finished", "limit"]
 """`open`: required steps are left. `terminal`: only the terminal tool is. `free`: the model decides. `finished`: a
-terminal tool has succeeded. `limit`: a limit was reached before."""
+terminal tool has succeeded, or words must follow. `limit`: a limit was reached before."""
 
 TERMINAL_TRIES = 3
 """Calls of a terminal tool after `max_calls`, since a failed one may be corrected."""
@@ -63,6 +63,8 @@ def allowed_now(steps: Steps, offered: Sequence[str], progress: TurnProgress) ->
         tools = [name for name in others if name == left[0]] if is_named else others
         is_stuck = not tools or any(_is_spent(name, steps, progress) for name in left)
         return _spent(steps, offered, progress, left, left) if is_stuck else _called("open", tools, left)
+    if not steps.terminal and steps.after == "text":
+        return Allowed("finished", (), "none")
     if not steps.terminal:
         return Allowed("free", tuple(ready), "auto" if ready else "none")
     return _towards_end(steps, offered, ready, progress)

@@ -167,7 +167,7 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
         (
             {"require": ["fetch"]},
             "unknown field 'require'; did you mean 'required'? known: 'required', 'ordered', 'prerequisites', "
-            "'terminal', 'max_calls', 'max_calls_per_tool', 'max_failures', 'at_limit' - at $.dragoman.steps",
+            "'terminal', 'max_calls', 'max_calls_per_tool', 'max_failures', 'at_limit', 'after' - at $.dragoman.steps",
         ),
         (
             {},
@@ -179,6 +179,10 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
             "expected at least 3, which the steps need of 'fetch', got 2 - at $.dragoman.steps.max_calls_per_tool",
         ),
         ({"terminal": "*"}, "expected names of tools, got '*' - at $.dragoman.steps.terminal"),
+        (
+            {"prerequisites": {"submit": ["fetch"]}, "after": "text"},
+            "expected required steps for after 'text', got none - at $.dragoman.steps.after",
+        ),
         ([], 'expected object or "derive", got array - at $.dragoman.steps'),
     ],
 )

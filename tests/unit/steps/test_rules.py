@@ -100,6 +100,12 @@ def test_without_a_terminal_tool_the_model_is_free_in_the_end() -> None:
     assert now(Steps(("fetch",)), "fetch")[:3] == ("free", OFFERED, "auto")
 
 
+def test_words_may_be_what_follows_the_steps() -> None:
+    steps = Steps(("fetch",), after="text")
+    assert now(steps).mode == "required"
+    assert now(steps, "fetch") == Allowed("finished", (), "none")
+
+
 def test_a_tool_at_its_limit_is_not_allowed() -> None:
     steps = Steps(("fetch",), terminal=("submit",), max_calls_per_tool={"note": 1})
     assert now(steps, "note").tools == ("fetch", "analyze")
