@@ -7,6 +7,7 @@ often, and reading it back finds the same calls.
 import html
 import json
 import re
+from collections import Counter
 from collections.abc import Callable, Collection
 from functools import partial
 from importlib.util import find_spec
@@ -102,7 +103,7 @@ def test_hostile_text_adds_no_markers_in_plain_turns(format: Format, kinds: tupl
                 found, expected = (calls(format, f"So: {turn.text}") for turn in (bad, good))
                 if place == "example":  # the hostile text is an argument of a call that is written
                     found, expected = ([(name, "") for name, _ in each] for each in (found, expected))
-                assert found == expected, place
+                assert not Counter(found) - Counter(expected), place  # it may hide a call that instructions contain
 
 
 TOKENS = (

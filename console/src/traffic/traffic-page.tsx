@@ -8,6 +8,7 @@ import type { CallOutcome, TrafficRow } from "../types.ts";
 import { FilterBar } from "./filter-bar.tsx";
 import { NoMatches } from "./no-matches.tsx";
 import { NoRows } from "./no-rows.tsx";
+import { countNewer } from "./row-count.ts";
 import { filterRows, type RowFilter } from "./row-filter.ts";
 import { RowList } from "./row-list.tsx";
 import { feed } from "./traffic-feed.ts";
@@ -33,6 +34,7 @@ export default function TrafficPage() {
           type="button"
           data-testid="pause"
           aria-pressed={paused.value !== undefined}
+          disabled={!feed.isLoaded.value}
           onClick={() => {
             paused.value = paused.value ? undefined : feed.rows.value;
           }}
@@ -83,12 +85,7 @@ interface ListStateProps {
 
 function ListState({ shown, total, paused }: ListStateProps) {
   const state = feed.streamState.value;
-  const newer = paused
-    ? Math.max(
-        0,
-        feed.rows.value.findIndex((row) => row.id === paused[0]?.id),
-      )
-    : 0;
+  const newer = paused ? countNewer(feed.rows.value, paused) : 0;
   return (
     <p class="list-state" data-stream={state}>
       {shown === total ? formatExactCount(total) : `${formatExactCount(shown)} of ${formatExactCount(total)}`} ·{" "}

@@ -69,7 +69,7 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         setting(
             "Whether a model that calls tools where none fits is asked first whether a request needs a call, and "
             "answers in words if not (docs/accuracy.md): two more tokens, for models with a measured threshold "
-            "(`dragoman models calibrate`)."
+            "(`dragoman models calibrate NAME`)."
         ),
     ] = False
     folders: Annotated[
