@@ -204,7 +204,7 @@ async def _decided_text(
     if rung == "words":
         prepared = backend.prepare_words(prepared, 0.0)
     else:
-        prepared = backend.prepare_plan(request, prepared, calls_after(earlier["asked"]))
+        prepared = backend.prepare_plan(prepared, calls_after(earlier["asked"]))
     async with aclosing(meter.complete(prepared.body)) as outputs:
         async for _ in outputs:
             pass

@@ -94,7 +94,7 @@ async def test_a_probable_call_is_as_free_as_ever() -> None:
 async def test_usage_includes_the_question_and_counts_the_prompt_once() -> None:
     read = await events(CountingEngine(0.9, "Hello."))
     (usage,) = (event.usage for event in read if isinstance(event, ev.UsageUpdate))
-    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (106, 13, 11)
+    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (106, 19, 11)
 
 
 async def test_the_question_follows_the_prompt_of_the_response() -> None:

@@ -15,12 +15,13 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities
 from dragoman.backends.embedded.gguf import Metadata
-from dragoman.backends.embedded.questions.call_plan import may_plan, planned_calls
+from dragoman.backends.embedded.questions.call_plan import may_plan, plan_notice, planned_calls
 from dragoman.catalog import models
-from dragoman.core.errors import DragomanError, UpstreamError
+from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
 from dragoman.core.messages import Message, Request, Steps, Text, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
+from dragoman.prompting.prompt_budget import budget_for
 from support.scripted_backend import serving
 from support.scripted_llama import ScriptedLlama
 from support.text_upstream import ASKED, FRONTS, QUESTION, Answer, ask
@@ -242,6 +243,8 @@ async def test_number_of_calls_by_their_probabilities() -> None:
     assert planned_calls(none | {"1": 0.3, "2": 0.3, "3": 0.4}, 0.6) == 3
     assert planned_calls(none | {"1": 0.5, "2": 0.5}, 0.6) == 0
     assert planned_calls(none | {"1": 0.5, "2": 0.5}, 0.6, required=True) == 1
+    assert planned_calls(none | {"1": 0.26, "2": 0.70, "3": 0.04}, 0.75, required=True) == 0, "it may need two"
+    assert "to one call," in plan_notice(1).message
 
 
 async def test_one_question_decides_both() -> None:
@@ -255,10 +258,41 @@ async def test_one_question_decides_both() -> None:
         assert {"call_not_needed", "calls_planned"} & set(answer.warnings) == {code}
 
 
+async def test_plan_has_only_tools_of_the_prompt() -> None:
+    tools = tuple(replace(ASKED.tools[0], name=f"tool_{n}", description="word " * 200) for n in range(20))
+    engine = CountingLlama(TWO, call("Paris"))
+    model = embedded(engine, tools=("tool_0",))
+    model._budget = budget_for(5, 40.0, ("tool_0",))  # as `start` sets it
+    prepared = model.prepare(replace(ASKED, tools=tools))
+    assert 0 < prepared.offered < 20
+    grammar = model.prepare_plan(prepared, 2).body["grammar"]
+    assert ["tool_0" in grammar, "tool_19" in grammar] == [True, False]
+
+
+class BreakingLlama(CountingLlama):
+    """Ends after some text of its first response, and continues after its restart."""
+
+    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+        async with contextlib.aclosing(super().complete(body, admitted=admitted)) as outputs:
+            async for output in outputs:
+                if len(self.bodies) == 1 and type(output) is Done:
+                    raise BackendUnavailableError("the engine ended")
+                yield output
+
+
+@pytest.mark.parametrize("counts", [TWO, {"0": 1.0}], ids=["plan", "words"])
+async def test_grammar_of_a_whole_response_does_not_apply_to_its_rest(counts: Mapping[str, float]) -> None:
+    engine = BreakingLlama(counts, "Hello", " to you.")
+    await answered(engine, words_below=0.3, decide_calls=True)
+    first, rest = engine.bodies
+    assert rest["prompt"] == first["prompt"] + "Hello"
+    assert ["grammar" in body for body in (first, rest)] == [True, False]
+
+
 async def test_grammar_accepts_the_planned_number_of_calls_only() -> None:
     backend = embedded(CountingLlama(TWO))
     prepared = backend.prepare(ASKED)
-    planned = backend.prepare_plan(ASKED, prepared, 2)
+    planned = backend.prepare_plan(prepared, 2)
     matcher = LLMatcher(LLTokenizer("byte"), planned.body["grammar"])
 
     def accepts(text: str) -> bool:

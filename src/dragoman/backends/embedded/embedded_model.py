@@ -48,7 +48,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request, ToolChoice
+from dragoman.core.messages import Request, ToolChoice, known_tools
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
@@ -324,21 +324,21 @@ class EmbeddedModel(Backend):
             grammar, more = constrain(self.format, request, has_tools=has_tools)
             fields = {"grammar": grammar} if grammar else {}
         body |= fields
-        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered)
+        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered, known_tools(request.tools))
 
-    def prepare_plan(self, request: Request, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
+    def prepare_plan(self, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows this number of calls only, or as it is without one.
 
         Args:
-            request: the request.
             prepared: what the engine would be sent with a free choice.
             calls: the number of calls.
         """
-        grammar = planned_grammar(self.format, request, calls)
+        grammar = planned_grammar(self.format, prepared.tools, calls)
         if grammar is None:
             return prepared
         body = prepared.body | {"grammar": grammar}
-        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, plan_notice(calls)])
+        warnings = [*prepared.warnings, plan_notice(calls)]
+        return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)
 
     def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows no call.
@@ -349,7 +349,8 @@ class EmbeddedModel(Backend):
         """
         body = prepared.body | {"grammar": words_grammar(self.format)}
         notice = words_notice(probability, self.words_below)
-        return msgspec.structs.replace(prepared, body=body, warnings=[*prepared.warnings, notice])
+        warnings = [*prepared.warnings, notice]
+        return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""

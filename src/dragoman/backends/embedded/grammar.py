@@ -89,15 +89,15 @@ def constrain(format: Format, request: Request, *, has_tools: bool) -> tuple[str
     return grammar.text, warnings
 
 
-def planned_grammar(format: Format, request: Request, count: int) -> str | None:
+def planned_grammar(format: Format, tools: Sequence[Tool], count: int) -> str | None:
     """Returns the grammar of a reply that consists of so many calls; None if it cannot be constrained to them.
 
     Args:
         format: the model's format.
-        request: the request.
-        count: the number of calls, 2 or more.
+        tools: the tools that the model may call.
+        count: the number of calls.
     """
-    grammar = tools_grammar(format, known_tools(request.tools), ToolChoice("required"), count=count)
+    grammar = tools_grammar(format, tools, ToolChoice("required"), count=count)
     return grammar.text if grammar else None
 
 

@@ -26,7 +26,7 @@ from dragoman.core import repeated_call
 from dragoman.core.backend import EventStream, ExchangeContext, PromptProgress
 from dragoman.core.errors import DragomanError, RequestError, loggable_message
 from dragoman.core.events import AnyEvent, Finish, Notice, Start, TextDelta, ToolCallEnd, ToolCallStart
-from dragoman.core.messages import FinishReason, Request, Usage
+from dragoman.core.messages import FinishReason, Request, Tool, Usage
 from dragoman.core.repeated_call import answered_calls
 from dragoman.parsing.format import Format
 from dragoman.parsing.reply_reader import ReplyReader
@@ -46,6 +46,10 @@ class PreparedPrompt(msgspec.Struct, frozen=True):
     has_tools: bool
     offered: int
     """Number of tools in the prompt."""
+    tools: Sequence[Tool] = ()
+    """The tools that the model may call: those in the prompt that the request's steps allow."""
+    is_restricted: bool = False
+    """Whether the grammar allows less than the request does, so that only a whole response fits it."""
 
 
 class RunsModel(Protocol):
@@ -66,7 +70,7 @@ class RunsModel(Protocol):
     def prepare(self, request: Request) -> PreparedPrompt:
         """Returns the prompt, the grammar and the warnings."""
 
-    def prepare_plan(self, request: Request, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
+    def prepare_plan(self, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows this number of calls only."""
 
     def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
@@ -138,7 +142,7 @@ class EmbeddedResponse:
             required = request.tool_choice.mode == "required"
             calls = planned_calls(found.answers.probabilities, backend.several_calls_from, required=required)
             if calls:
-                self._prepared = await asyncio.to_thread(backend.prepare_plan, request, prepared, calls)
+                self._prepared = await asyncio.to_thread(backend.prepare_plan, prepared, calls)
 
     async def _complete(self, *, admitted: bool = False) -> EventStream:
         """Yields one completion; retries without the grammar if the engine refuses it."""
@@ -244,7 +248,8 @@ class EmbeddedResponse:
 
     def _body_after(self, body: Mapping[str, Any], text: str) -> Mapping[str, Any]:
         """Returns the request without a grammar, which describes a whole text, unless any text can follow this one."""
-        if may_constrain(self._request, self._backend.format, text):
+        is_partial = bool(text) and self._prepared.is_restricted
+        if not is_partial and may_constrain(self._request, self._backend.format, text):
             return body
         return {name: value for name, value in body.items() if name not in GRAMMAR_FIELDS}
 

@@ -53,10 +53,11 @@ class WeighedAnswers(NamedTuple):
             usage: the usage of the response.
             prompt_tokens: tokens of the prompt of its first completion.
         """
+        read = min(self.input_tokens, prompt_tokens) - self.cached_tokens
         return msgspec.structs.replace(
             usage,
             input_tokens=usage.input_tokens + max(self.input_tokens - prompt_tokens, 0),
-            cached_input_tokens=max(usage.cached_input_tokens - (self.input_tokens - self.cached_tokens), 0),
+            cached_input_tokens=max(usage.cached_input_tokens - max(read, 0), 0),
             output_tokens=usage.output_tokens + self.output_tokens,
         )
 

@@ -53,9 +53,8 @@ async def call_probability(
     opening = await ask(engine, body, "", OPENINGS)
     answers = await ask(engine, body, QUESTION, COUNTS, admitted=True)
     value = (1 - answers.probabilities[_NO_CALL]) * opening_probability(opening)
-    new_tokens = opening.input_tokens - opening.cached_tokens
     cost = answers._replace(
-        cached_tokens=max(answers.cached_tokens - new_tokens, 0),
+        cached_tokens=min(answers.cached_tokens, opening.cached_tokens),
         output_tokens=answers.output_tokens + opening.output_tokens,
     )
     return CallProbability(value, cost)

@@ -42,14 +42,15 @@ def planned_calls(counts: Mapping[str, float], threshold: float, *, required: bo
     Args:
         counts: probabilities of each number of calls.
         threshold: probability of two or more calls from which they are planned.
-        required: whether a call is required; if the model counts one, it then makes up further ones.
+        required: whether a call is required; if the model most likely needs one, it then makes up further ones.
     """
     several = {count: counts[count] for count in _SEVERAL}
     if sum(several.values()) < threshold:
-        return int(required)
+        return int(required and max(counts, key=counts.__getitem__) == COUNTS[1])
     return int(max(several, key=several.__getitem__))
 
 
 def plan_notice(calls: int) -> Notice:
     """Returns the warning that the response is constrained to this number of calls."""
-    return Notice("calls_planned", f"constrained to {calls} calls, the number that the model stated")
+    number = "one call" if calls == 1 else f"{calls} calls"
+    return Notice("calls_planned", f"constrained to {number}, the number that the model stated")

@@ -9,6 +9,7 @@ import pytest
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities, TokenText, read_outputs
 from dragoman.backends.embedded.questions.ask import WeighedAnswers, ask
 from dragoman.core.errors import UpstreamError
+from dragoman.core.messages import Usage
 
 
 class TokenEngine:
@@ -76,3 +77,9 @@ def test_probabilities_precede_the_text_of_their_token() -> None:
 def test_answers_with_the_same_first_token_are_an_error() -> None:
     with pytest.raises(UpstreamError, match="got those of ' '; answers need different first tokens"):
         answer({" ": 1.0}, " 8", " 9")
+
+
+def test_tokens_of_the_question_are_not_subtracted_from_cached_ones() -> None:
+    asked = WeighedAnswers({"1": 1.0}, input_tokens=1010, cached_tokens=900, output_tokens=1)
+    usage = asked.add_cost(Usage(1000, 5, cached_input_tokens=999), 1000)
+    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (1010, 899, 6)
