@@ -203,7 +203,14 @@ class Gateway:
         Raises:
             DragomanError: No backend serves the model.
         """
-        return [(backend_name(backend), routed.model) for backend, routed in self._router.routes(request, client)]
+        routes = self._router.routes(request, client)
+        if self._opinions is not None:
+            routes = [*routes, *self._opinions.routes(request, client)]
+        return [(backend_name(backend), routed.model) for backend, routed in routes]
+
+    def most_samples(self, request: Request) -> int:
+        """Returns how many samples there may be of a second response to this request."""
+        return 1 if self._opinions is None else self._opinions.samples(request)
 
     async def routes_or_refresh(self, request: Request, client: ClientFacts = ANONYMOUS) -> list[ModelRoute]:
         """See `Router.routes_or_refresh`."""

@@ -109,11 +109,9 @@ class ReplySchemaCheck(EventStage):
 
     def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
         """Takes the text of the second response, unless it contains a call, in place of the first if it matches."""
-        if failed:
-            return
         usages = [event.usage for event in events if isinstance(event, UsageUpdate)]
         self._second_usage = usages[-1] if usages else None
-        if not any(isinstance(event, ToolCallStart) for event in events):
+        if not failed and not any(isinstance(event, ToolCallStart) for event in events):
             text = "".join(event.text for event in events if isinstance(event, TextDelta))
             self._reply, _ = _matching_json(text, CompiledSchema(self._request.response_schema))
 

@@ -367,8 +367,8 @@ class ToolCallGuard(EventStage):
 
     def _vote(self, events: Sequence[AnyEvent]) -> tuple[CallKey, ...] | None:
         """Returns the calls of a second response, to compare it with others; None: it does not help."""
-        second = self.second_guard()
-        return reask.vote_of(second.feed(events), self._valid, second.rejected, is_text=second.is_text_only)
+        other = self.second_guard()
+        return reask.vote_of(other.feed(events), self._valid, self.rejected, other.rejected, is_text=other.is_text_only)
 
     @property
     def is_text_only(self) -> bool:

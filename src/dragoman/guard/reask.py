@@ -172,18 +172,32 @@ def collect_calls(events: Iterable[AnyEvent], passed: Sequence[ToolCall]) -> lis
 
 
 def vote_of(
-    sent: Iterable[AnyEvent], passed: Sequence[ToolCall], rejected: Sequence[RejectedCall], *, is_text: bool
+    sent: Iterable[AnyEvent],
+    passed: Sequence[ToolCall],
+    first: Sequence[RejectedCall],
+    second: Sequence[RejectedCall],
+    *,
+    is_text: bool,
 ) -> tuple[CallKey, ...] | None:
     """Returns what a second response is compared with others by: its calls; None: it does not help.
 
     Args:
         sent: Its events that passed the guard.
         passed: The valid calls of the first response.
-        rejected: Its rejected calls.
+        first: The rejected calls of the first response.
+        second: Its own rejected calls.
         is_text: Whether it is text, and may be.
     """
-    calls = tuple(call_key(each.call.name, each.call.arguments) for each in collect_calls(sent, passed))
-    return None if rejected or not (calls or is_text) else calls
+    calls = collect_calls(sent, passed)
+    if second or not (calls or is_text):
+        return None
+    if any(each.kind == "invented" for each in first) and any(map(_has_invented_value, calls)):
+        return None
+    return tuple(call_key(each.call.name, each.call.arguments) for each in calls)
+
+
+def _has_invented_value(call: ReaskedCall) -> bool:
+    return any(isinstance(event, Notice) and event.code == "invented_value" for event in call.events)
 
 
 def _reasked_call(events: Sequence[AnyEvent]) -> ReaskedCall:

@@ -41,6 +41,8 @@ class Estimate(NamedTuple):
     """The maximum of the request; None: it has none."""
     models: Sequence[tuple[str, str]] = ()
     """Backends that may answer, each with its own name of the model."""
+    samples: int = 1
+    """Responses of that length that may be requested at the same time."""
 
 
 class Used(NamedTuple):
@@ -324,6 +326,7 @@ class Admission:
         output = estimate.output_tokens
         if output is None:
             output = max([owner.reserved_output_tokens, *(each.output_tokens for each in largest)])
+        output *= estimate.samples
         usage = Usage(estimate.prompt_tokens, output)
         cost_usd = 0.0
         for (upstream, model), each in zip(estimate.models, largest, strict=True):

@@ -23,6 +23,7 @@ import json
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from msgspec import Raw
 from msgspec.structs import replace
 
 from dragoman.core.backend import Backend
@@ -113,6 +114,21 @@ def apply_edits(request: Request, vocabulary: TokenEstimator) -> EditedRequest:
     tokens = sum(int(str(each["cleared_input_tokens"])) for each in applied)
     report = json.dumps({"applied_edits": applied})
     return EditedRequest(replace(request, messages=tuple(messages), extra=extra), report, tuple(notices), tokens)
+
+
+def without_thinking_edits(request: Request) -> Request:
+    """Returns the request without edits of reasoning, for a server that gets none of it."""
+    if not _has_edits(request):
+        return request
+    management = json.loads(bytes(request.extra[MEMBER]))
+    edits = management.get("edits") if isinstance(management, dict) else None
+    if not isinstance(edits, list):
+        return request
+    others = [each for each in edits if not (isinstance(each, dict) and each.get("type") == THINKING)]
+    extra = {name: raw for name, raw in request.extra.items() if name != MEMBER}
+    if others:
+        extra[MEMBER] = Raw(json.dumps(management | {"edits": others}).encode())
+    return replace(request, extra=extra)
 
 
 def _has_edits(request: Request) -> bool:

@@ -6,12 +6,13 @@ client ─HTTP→ gateway ─HTTP→ `a`, whose first response is not valid, and
 import contextlib
 import json
 import re
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import httpx2
 import pytest
+from msgspec.structs import replace
 
 from dragoman import dialects
 from dragoman.backends.embedded.config import EmbeddedConfig
@@ -21,7 +22,10 @@ from dragoman.catalog import models
 from dragoman.config.keys import KeyConfig
 from dragoman.config.routes import take_routes
 from dragoman.config.server import CaptureConfig
-from dragoman.core.errors import ConfigError
+from dragoman.core.backend import ExchangeContext
+from dragoman.core.errors import ConfigError, UsageError
+from dragoman.core.events import AnyEvent, Failure, Finish, Start, ToolCallDelta, ToolCallEnd, ToolCallStart
+from dragoman.core.messages import Request
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.route import Routes
 from dragoman.guard.policy import GuardPolicy
@@ -30,7 +34,7 @@ from dragoman.prices.price_book import PriceBook
 from dragoman.server.keys.ring import KeyRing
 from support.fake_upstream import END, HEAD, Play, Server, piece, server, whole
 from support.http_client import http_client
-from support.scripted_backend import serving
+from support.scripted_backend import Scripted, serving
 from support.scripted_llama import ScriptedLlama
 from support.text_upstream import ASKED, FRONTS
 from support.upstreams import upstream
@@ -189,6 +193,53 @@ async def test_late_second_response_is_not_waited_for() -> None:
         answer = await ask(url)
     assert {"second_opinion_failed: big", "reask_failed"} <= set(answer.warnings)
     assert counts(a, b) == [1, 1]
+    assert [answer.headers[f"x-dragoman-{name}"] for name in ("upstream", "model", "attempts")] == ["a", "m", "2"]
+    assert answer.headers["x-dragoman-cost-usd"] == f"{1020 / 1e6:.6f}"
+
+
+async def breaks_off(far: Server, writer: Any) -> None:
+    writer.write(HEAD + piece({"content": "Let me look it up in the forecast."}))
+    writer.close()
+
+
+async def test_other_model_that_breaks_off_is_priced_and_ends_the_re_ask() -> None:
+    policy = GuardPolicy(second_opinion="big", samples=3)
+    async with two_models(in_turn(INVALID, ROME), breaks_off, policy) as (url, a, b):
+        answer = await ask(url)
+    assert {"second_opinion_failed: big", "reask_failed", "estimated_usage"} <= set(answer.warnings)
+    assert (counts(a, b), answer.headers["x-dragoman-upstream"]) == ([1, 1], "a")
+    usage = json.loads(answer.text)["usage"]
+    tokens = usage["prompt_tokens"] - 1000, usage["completion_tokens"] - 10
+    assert min(tokens) > 0
+    cost = 1020 + tokens[0] * 100 + tokens[1] * 200
+    assert answer.headers["x-dragoman-cost-usd"] == f"{cost / 1e6:.6f}"
+
+
+async def test_other_model_that_fails_at_once_leads_to_one_sample() -> None:
+    policy = GuardPolicy(second_opinion="big", samples=3)
+    async with two_models(in_turn(INVALID, ROME), FAILS, policy) as (url, a, b):
+        answer = await ask(url)
+    assert (answer.cities, counts(a, b)) == (["Rome"], [2, 1])
+
+
+async def test_first_model_without_counts_is_not_billed_as_the_other() -> None:
+    async def silent_about_tokens(far: Server, writer: Any) -> None:
+        writer.write(HEAD + piece({"content": INVALID}) + piece({}, "stop") + END)
+
+    async with two_models(silent_about_tokens, in_turn(PARIS), BIG) as (url, *_):
+        answer = await ask(url)
+    assert answer.headers["x-dragoman-cost-usd"] == f"{1020 * 100 / 1e6:.6f}"
+
+
+async def test_budget_is_reserved_for_the_other_model_and_for_samples() -> None:
+    async with server(FAILS) as far:
+        backends = [upstream("a", far, "m"), upstream("b", far, "big")]
+        gateway = Gateway(backends, policy=GuardPolicy(second_opinion="big", samples=3))
+        assert gateway.answering(ASKED) == [("a", "m"), ("b", "big")]
+        assert gateway.most_samples(ASKED) == 3
+        chat = replace(ASKED, tools=())
+        assert (gateway.answering(chat), gateway.most_samples(chat)) == ([("a", "m")], 1)
+        await gateway.close()
 
 
 @pytest.mark.parametrize("limit", [{"models": ("m",)}, {"upstreams": ("a",)}])
@@ -234,6 +285,53 @@ async def test_reasoning_of_the_first_model_is_not_sent_to_the_other() -> None:
     assert answer.cities == ["Paris"]
     assert b"Let me look." in two.asked[0][2]
     assert secret.encode() not in two.asked[0][2]
+
+
+async def test_valid_call_of_one_sample_wins_over_text() -> None:
+    async with two_models(by_seed(INVALID, "No.", "I cannot.", ROME), FAILS, VOTES) as (url, *_):
+        answer = await ask(url)
+    assert (answer.cities, "samples_disagreed: 1 of 3" in answer.warnings) == (["Rome"], True)
+
+
+async def test_invented_values_have_no_vote() -> None:
+    def refund(id: str) -> str:
+        return f'<tool_call>\n{{"name": "refund", "arguments": {{"order_id": "{id}"}}}}\n</tool_call>'
+
+    def function(name: str, *fields: str) -> dict[str, Any]:
+        schema = {"type": "object", "properties": {key: {"type": "string"} for key in fields}, "required": fields}
+        return {"type": "function", "function": {"name": name, "parameters": schema}}
+
+    listed = '<tool_call>\n{"name": "list_orders", "arguments": {"name": "Ann Lee"}}\n</tool_call>'
+    tools = [function("refund", "order_id"), function("list_orders", "name")]
+    user = [{"role": "user", "content": "Refund the last order of Ann Lee."}]
+    policy = GuardPolicy(samples=3, invented_values="reask")
+    texts = by_seed(refund("48151623"), refund("48151623"), refund("48151623"), listed)
+    async with two_models(texts, FAILS, policy) as (url, *_):
+        answer = await ask(url, tools=tools, messages=user)
+    assert "samples_disagreed: 1 of 3" in answer.warnings
+    assert ("list_orders" in answer.text, "48151623" in answer.text) == (True, False)
+
+
+async def test_bug_in_one_of_several_samples_is_one_error() -> None:
+    calls = 0
+
+    async def script(backend: Scripted, request: Request) -> AsyncGenerator[AnyEvent, None]:
+        nonlocal calls
+        calls += 1
+        if calls > 1:
+            raise UsageError("a bug")
+        yield Start("", "m", 0)
+        yield ToolCallStart(0, "call_1", "get_weather")
+        yield ToolCallDelta(0, '{"city": {}}')
+        yield ToolCallEnd(0)
+        yield Finish("tool_calls")
+
+    context = ExchangeContext("x", 0, lambda prefix: f"{prefix}1")
+    events = [
+        each async for batch in Gateway([Scripted(script)], policy=VOTES).generate(ASKED, context) for each in batch
+    ]
+    assert isinstance(events[-1], Failure)
+    assert isinstance(events[-1].error, UsageError)
 
 
 async def test_other_model_is_re_asked_for_a_reply_of_the_schema() -> None:
@@ -299,7 +397,7 @@ async def test_samples_that_are_complete_in_time_are_compared() -> None:
 
     async with two_models(play, FAILS, GuardPolicy(samples=3, reask_timeout_s=0.5)) as (url, _, _b):
         answer = await ask(url)
-    assert (answer.cities, "samples_compared: 2 of 2" in answer.warnings) == (["Rome"], True)
+    assert (answer.cities, "samples_compared: 2 of 3" in answer.warnings) == (["Rome"], True)
 
 
 async def test_failed_samples_do_not_count() -> None:
@@ -309,7 +407,7 @@ async def test_failed_samples_do_not_count() -> None:
 
     async with two_models(play, FAILS, VOTES) as (url, _, _b):
         answer = await ask(url)
-    assert (answer.cities, "samples_compared: 2 of 2" in answer.warnings) == (["Rome"], True)
+    assert (answer.cities, "samples_compared: 2 of 3" in answer.warnings) == (["Rome"], True)
 
 
 async def test_temperature_of_the_request_is_kept() -> None:

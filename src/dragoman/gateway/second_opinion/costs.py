@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, UsageUpdate
-from dragoman.core.messages import Usage
+from dragoman.core.messages import Usage, add_usage
 from dragoman.core.stage import EventStage
 from dragoman.prices.price_book import PriceBook
 
@@ -27,6 +27,7 @@ class CostSum(EventStage):
         self._began_s, self._first_s = time.monotonic(), 0.0
         self._first: Usage | None = None
         self._others: list[float] = []
+        self._other_usage = Usage()
         self._was_other_asked = False
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
@@ -49,6 +50,7 @@ class CostSum(EventStage):
             usage: The tokens.
             seconds: The time that they took.
         """
+        self._other_usage = add_usage(self._other_usage, usage)
         cost_usd = self._cost_usd(upstream, model, usage, seconds)
         self._others += [] if cost_usd is None else [cost_usd]
 
@@ -58,7 +60,16 @@ class CostSum(EventStage):
         return self._prices.cost_usd(upstream, model, usage, seconds)
 
     def _with_cost(self, usage: Usage) -> Usage:
-        first = usage if self._first is None else self._first
+        first = _difference(usage, self._other_usage) if self._first is None else self._first
         own = self._cost_usd(self._upstream, self._model, first, self._first_s)
         known = [*self._others, *([] if own is None else [own])]
         return replace(usage, cost_usd=sum(known)) if known else usage
+
+
+def _difference(all: Usage, others: Usage) -> Usage:
+    """Returns the tokens of a model that did not report its own."""
+    return Usage(
+        max(0, all.input_tokens - others.input_tokens),
+        max(0, all.output_tokens - others.output_tokens),
+        max(0, all.cached_input_tokens - others.cached_input_tokens),
+    )

@@ -36,6 +36,24 @@ class SecondOpinions:
         costs = CostSum(self._prices, backend_name(route.backend), route.request.model)
         return SecondOpinion(self._router, name, self._policy.samples, route, costs)
 
+    def routes(self, request: Request, client: ClientFacts) -> list[ModelRoute]:
+        """Returns the backends of the other model that may be re-asked about this request.
+
+        Args:
+            request: The request of the client.
+            client: Who sent it.
+        """
+        name = self._router.second_opinion(request, client, self._policy.second_opinion)
+        return self._router.permitted_routes(name, request, client) if name and _may_reask(request) else []
+
+    def samples(self, request: Request) -> int:
+        """Returns how many samples there may be of a second response to this request."""
+        return self._policy.samples if _may_reask(request) else 1
+
+
+def _may_reask(request: Request) -> bool:
+    return bool(request.tools or request.response_schema)
+
 
 def opinions_of(
     policy: GuardPolicy, rules: Routes | None, router: Router, prices: PriceBook | None

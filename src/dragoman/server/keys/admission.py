@@ -57,7 +57,8 @@ async def admit(record: AccessRecord, gateway: Gateway, request: Request, *, lar
         vocabulary = tokenizers.find(request.model)
         prompt_tokens = await off_loop(large, vocabulary.estimate_request, request)
         output_tokens = None if request.max_tokens is None else request.max_tokens * request.choices
-        estimate = Estimate(prompt_tokens, output_tokens, _models(admission, gateway, request, record))
+        models = _models(admission, gateway, request, record)
+        estimate = Estimate(prompt_tokens, output_tokens, models, gateway.most_samples(request))
     await admission.admit(estimate)
 
 

@@ -39,6 +39,19 @@ def test_each_model_has_its_own_price(prices: dict[str, PriceConfig], usd: float
     assert cost_usd(PriceBook(prices, {})) == (usd if usd is None else pytest.approx(usd))
 
 
+def test_tokens_of_the_other_model_are_not_priced_twice() -> None:
+    prices = PriceBook({"small": SMALL, "big": BIG}, {})
+    costs = CostSum(prices, "a", "small")
+    costs.begin()
+    costs.add("b", "big", SECOND, 1.0)
+    (unknown,) = costs.feed([UsageUpdate(SECOND)])  # the first reports nothing
+    assert isinstance(unknown, UsageUpdate)
+    assert unknown.usage.cost_usd == pytest.approx(SECOND_USD)
+    (estimated,) = costs.feed([UsageUpdate(add_usage(FIRST, SECOND))])
+    assert isinstance(estimated, UsageUpdate)
+    assert estimated.usage.cost_usd == pytest.approx(FIRST_USD + SECOND_USD)
+
+
 def test_reported_costs_are_summed_without_prices() -> None:
     first, second = Usage(1000, 100, cost_usd=0.25), Usage(2000, 50, cost_usd=0.5)
     assert cost_usd(None, first, second) == 0.75
