@@ -10,9 +10,9 @@ import argparse
 import asyncio
 import json
 import math
-import re
 import sys
 import time
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from importlib.metadata import version
@@ -45,10 +45,7 @@ ARMS: Mapping[str, str] = {
 }
 """The arms, and their titles."""
 SEEDED_TEMPERATURE = 0.3
-WRITING_LIMIT_S = 5.0
-"""CPU seconds that an answer with a required call may cost after the prompt is read."""
 RECORDING = texts.FOLDER / "fresh.jsonl"
-CALL_AS_TEXT = re.compile(r'"name"\s*:\s*"[^"]*"\s*,\s*"(?:arguments|parameters)"|</?(?:tools?|tool_call)>')
 
 
 class ClientView(msgspec.Struct, frozen=True):
@@ -58,11 +55,6 @@ class ClientView(msgspec.Struct, frozen=True):
     """Name and arguments of each."""
     text: str
     warnings: list[str]
-
-    @property
-    def is_clean(self) -> bool:
-        """Whether it is text only, without anything that looks like a call."""
-        return not self.calls and not CALL_AS_TEXT.search(self.text)
 
 
 class FreshAnswer(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -98,8 +90,6 @@ class Group(msgspec.Struct):
     calls: int = 0
     most_calls: int = 0
     output_tokens: int = 0
-    cpu_s: float = 0.0
-    longest_writing_s: float = 0.0
 
 
 def request(case: Case, arm: str, seed: int) -> Request:
@@ -135,10 +125,9 @@ def replay(answer: FreshAnswer, case: Case) -> ClientView:
 
 
 def is_right(case: Case, result: ClientView) -> bool:
-    """Whether it is the right call, or clean where no tool is suitable."""
-    if case.call_count == "none":
-        return result.is_clean
-    return judge_calls(case, [ToolCall("", name, arguments) for name, arguments in result.calls]).right
+    """Whether it is the right call, or only words where no tool is suitable."""
+    calls = [ToolCall("", name, arguments) for name, arguments in result.calls]
+    return judge_calls(case, calls, result.text).right
 
 
 def groups(answers: Iterable[FreshAnswer]) -> list[Group]:
@@ -155,9 +144,20 @@ def groups(answers: Iterable[FreshAnswer]) -> list[Group]:
         group.calls += len(result.calls)
         group.most_calls = max(group.most_calls, len(result.calls))
         group.output_tokens += answer.output_tokens
-        group.cpu_s += answer.cpu_s
-        group.longest_writing_s = max(group.longest_writing_s, answer.writing_cpu_s)
     return [found[key] for key in sorted(found, key=lambda key: (key[0] != "one call", key[1], key[2]))]
+
+
+def common(answers: Iterable[FreshAnswer]) -> list[FreshAnswer]:
+    """Returns the answers to the prompts that each arm with such prompts and temperatures answered."""
+    answers, kinds = list(answers), {case.id: case.call_count for case in fresh()}
+    arms, has = defaultdict[tuple[str, bool], set[str]](set), {each.key for each in answers}
+    for each in answers:
+        arms[kinds[each.id], bool(each.seed)].add(each.arm)
+    return [
+        each
+        for each in answers
+        if all((each.id, arm, each.seed) in has for arm in arms[kinds[each.id], bool(each.seed)])
+    ]
 
 
 def wilson(right: int, count: int) -> tuple[float, float]:
@@ -171,15 +171,13 @@ def wilson(right: int, count: int) -> tuple[float, float]:
 
 def markdown(results: Iterable[Group]) -> str:
     """Returns the table of docs/accuracy.md."""
-    heads = ("prompts", "right", "95 % interval", "most calls", "tokens", "CPU s", "after reading at most")
+    heads = ("prompts", "right", "95 % interval", "most calls", "tokens")
     lines = [f"| {' | '.join(heads)} |", f"|---|{'---:|' * (len(heads) - 1)}"]
     for group in results:
         low, high = wilson(group.right, group.answers)
-        each = f"{group.output_tokens / group.answers:.0f} | {group.cpu_s / group.answers:.1f}"
-        writing = f"{group.longest_writing_s:.1f}" if group.longest_writing_s else ""
         lines.append(
             f"| {group.title} | {group.right} of {group.answers} | {low:.0f} to {high:.0f} % | {group.most_calls} "
-            f"| {each} | {writing} |"
+            f"| {group.output_tokens / group.answers:.0f} |"
         )
     return "\n".join([*lines, ""])
 
@@ -300,7 +298,7 @@ def main() -> None:
     else:
         policy = msgspec.json.decode(args.guard, type=GuardPolicy)
         asyncio.run(ask(args.arm, args.seeds, args.file, args.most, policy, json.loads(args.embedded)))
-    print(markdown(groups({each.key: each for each in read(args.file)}.values())))
+    print(markdown(groups(common({each.key: each for each in read(args.file)}.values()))))
 
 
 if __name__ == "__main__":

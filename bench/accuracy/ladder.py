@@ -12,7 +12,7 @@ from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, g
 from dragoman.backends.embedded.questions.call_plan import WHEN_FORCED, planned_calls
 from dragoman.catalog import models as model_catalog
 from dragoman.core.collect import complete_calls
-from dragoman.core.events import AnyEvent
+from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import ToolCall
 from dragoman.guard.policy import GuardPolicy
 
@@ -91,6 +91,11 @@ class RungResult(NamedTuple):
     texts_used: list[RecordedText]
     """The texts that were used; a question comes first."""
     events: list[AnyEvent]
+
+    @property
+    def text(self) -> str:
+        """Returns the text for the user."""
+        return "".join(event.text for event in self.events if isinstance(event, TextDelta))
 
 
 def run_rung(rung: Rung, case: Case, texts: Mapping[str, RecordedText]) -> RungResult:

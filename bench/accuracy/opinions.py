@@ -25,7 +25,7 @@ from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.core.collect import Collector
-from dragoman.core.messages import ToolCall, ToolChoice
+from dragoman.core.messages import ToolCall, ToolChoice, part_text
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 
@@ -113,7 +113,7 @@ async def _arm(
                     collector.feed(event)
         reply, codes = collector.reply(), [each.code for each in collector.warnings]
         calls = [part for part in reply.parts if isinstance(part, ToolCall)]
-        verdict = judge.judge_calls(case, calls)
+        verdict = judge.judge_calls(case, calls, "".join(map(part_text, reply.parts)))
         total.prompts += 1
         total.reasked += "reasked" in codes
         total.right += verdict.right

@@ -76,7 +76,7 @@ def rows(texts: Iterable[RecordedText], limit: int = 0) -> list[Row]:
             row = Row(model, rung)
             for case, texts_by_rung in complete_prompts[: limit or None]:
                 result = run_rung(rung, case, texts_by_rung)
-                row.add(case, judge.judge_calls(case, result.calls), result)
+                row.add(case, judge.judge_calls(case, result.calls, result.text), result)
             if complete_prompts:
                 out.append(row)
     return out

@@ -67,7 +67,7 @@ def check_answer(id: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("text", "is_clean"),
+    ("text", "right"),
     [
         ("Good morning!", True),
         ('He wrote {"name": "Tom"}.', True),
@@ -75,8 +75,11 @@ def check_answer(id: str) -> None:
         ("<tools>", False),
     ],
 )
-def test_text_that_resembles_a_call_is_not_clean(text: str, is_clean: bool) -> None:
-    assert fresh.ClientView([], text, []).is_clean is is_clean
+@pytest.mark.parametrize("id", [NONE.id, "own_weather_12", "irrelevance_0"])
+def test_text_that_resembles_a_call_is_wrong_where_no_tool_is_suitable(id: str, text: str, right: bool) -> None:
+    case = judge.cases()[id]
+    assert case.call_count == "none"
+    assert judge.judge_calls(case, [], text).right is right
 
 
 def test_right_and_wrong_answers_are_counted_by_group() -> None:
@@ -137,7 +140,13 @@ def test_recording_without_repeated_texts_has_the_same_answers(tmp_path: Path) -
 
 def test_documented_tables_equal_recorded_results() -> None:
     page = (ROOT / "docs" / "accuracy.md").read_text()
-    assert fresh.markdown(fresh.groups(fresh.read(fresh.RECORDING))) in page
+    assert fresh.markdown(fresh.groups(fresh.common(fresh.read(fresh.RECORDING)))) in page
+
+
+def test_arms_are_compared_on_common_prompts() -> None:
+    only, both = list(CASES)[:2]
+    answers = [answer(CASES[id], "no", arm=arm) for id, arm in ((only, "auto"), (both, "auto"), (both, "required"))]
+    assert fresh.common([*answers, answer(NONE, "no")]) == [*answers[1:], answer(NONE, "no")]
 
 
 def test_recorded_calls_never_exceed_the_limit() -> None:

@@ -1,7 +1,7 @@
 """Tables and transcripts of recorded runs."""
 
 import math
-from collections.abc import Iterable, Iterator, Sequence, Set
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from bench.accuracy.scenarios.arms import ARMS
@@ -23,30 +23,37 @@ def wilson(successes: int, count: int) -> tuple[float, float]:
 
 
 def markdown(runs: Sequence[ScenarioRun]) -> str:
-    """Returns the table of docs/accuracy.md."""
+    """Returns the table of docs/accuracy.md, of the tasks that all these arms ran."""
     arms = [name for name in ARMS if any(run.arm == name for run in runs)]
-    ran = [{(run.scenario, run.seed) for run in runs if run.arm == name} for name in arms]
-    common = set.intersection(*ran) if ran else set()
-    heads = f"right|95 % interval|of {len(common)} common|invented facts|as text|refused calls"
-    heads += "|turns|read|written|CPU s"
-    lines = [f"| arm | runs | {' | '.join(heads.split('|'))} |", f"|---|{'---:|' * 11}"]
-    lines += [_line(name, [run for run in runs if run.arm == name], common) for name in arms]
+    common = common_tasks(runs)
+    heads = ["right", "95 % interval", "invented facts", "as text", "refused calls"]
+    heads += ["turns", "read", "written", "CPU s"]
+    lines = [f"| arm | {' | '.join(heads)} |", f"|---|{'---:|' * len(heads)}"]
+    if common:
+        lines += [
+            _line(name, [run for run in runs if run.arm == name and (run.scenario, run.seed) in common])
+            for name in arms
+        ]
     return "\n".join(lines) + "\n"
 
 
-def _line(name: str, runs: Sequence[ScenarioRun], common: Set[tuple[str, int]]) -> str:
+def common_tasks(runs: Sequence[ScenarioRun]) -> set[tuple[str, int]]:
+    """Returns the names and seeds of the tasks that each arm of these runs has."""
+    ran: dict[str, set[tuple[str, int]]] = {}
+    for run in runs:
+        ran.setdefault(run.arm, set()).add((run.scenario, run.seed))
+    return set.intersection(*ran.values()) if ran else set()
+
+
+def _line(name: str, runs: Sequence[ScenarioRun]) -> str:
     verdicts = [judge(run) for run in runs]
     count = len(runs)
     right = sum(verdict.is_right for verdict in verdicts)
-    pairs = zip(runs, verdicts, strict=True)
-    right_of_common = sum(verdict.is_right for run, verdict in pairs if (run.scenario, run.seed) in common)
     low, high = wilson(right, count)
     turns = [turn for run in runs for turn in run.turns]
     cells = [
-        str(count),
-        str(right),
+        f"{right} of {count}",
         f"{low:.0%} to {high:.0%}".replace("%", " %"),
-        str(right_of_common),
         str(sum(bool(verdict.unsupported) for verdict in verdicts)),
         str(sum(verdict.is_leaked for verdict in verdicts)),
         str(sum(verdict.failed_calls for verdict in verdicts)),

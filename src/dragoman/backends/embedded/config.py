@@ -60,7 +60,8 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     plan_calls: Annotated[
         str,
         setting(
-            "Whether a model that counts several needed calls has to write as many; `auto`: where that was measured.",
+            "Whether a model that counts several needed calls has to write as many; `auto`: models with a measured "
+            "threshold (none yet).",
             choices=("auto", "on", "off"),
         ),
     ] = "auto"

@@ -3,7 +3,7 @@
 from collections import Counter
 
 import pytest
-from bench.accuracy.cases import own
+from bench.accuracy import judge
 
 from dragoman.backends.embedded.questions.calibration import choose_threshold, prompts
 from dragoman.core.messages import part_text
@@ -17,7 +17,8 @@ def test_prompts_of_both_kinds() -> None:
 
 
 def test_no_prompt_is_one_of_the_benchmark() -> None:
-    benchmark = {part_text(case.messages[-1].parts[0]) for case in own()}
+    benchmark = {part_text(case.messages[-1].parts[0]) for case in judge.cases().values()}
+    assert len(benchmark) > 900, "own, fresh and the leaderboard's"
     assert not benchmark & {part_text(prompt.request.messages[-1].parts[0]) for prompt in prompts("m")}
 
 
