@@ -363,7 +363,7 @@ class ToolCallGuard(EventStage):
 
     def second_guard(self) -> "ToolCallGuard":
         """Returns the guard of a second response."""
-        return ToolCallGuard(self._request, replace(self._policy, buffering="all", reask=False))
+        return ToolCallGuard(self._request, replace(self._policy, buffering="all", reask=False), self._later)
 
     def _vote(self, events: Sequence[AnyEvent]) -> tuple[CallKey, ...] | None:
         """Returns the calls of a second response, to compare it with others; None: it does not help."""

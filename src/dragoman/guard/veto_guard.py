@@ -57,7 +57,7 @@ class VetoGuard(ToolCallGuard):
 
     def second_guard(self) -> ToolCallGuard:
         """Returns the guard of a second response, whose calls must be allowed too."""
-        second = VetoGuard(self._request, replace(self._policy, buffering="all", reask=False))
+        second = VetoGuard(self._request, replace(self._policy, buffering="all", reask=False), self._later)
         second._decisions = self._decisions
         return second
 

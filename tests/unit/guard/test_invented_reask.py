@@ -6,8 +6,10 @@ from collections.abc import Sequence
 import pytest
 
 from dragoman.core import events as ev
-from dragoman.core.messages import Message, Text, Tool, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
+from dragoman.guard.veto_guard import VetoGuard
 from support.guarded import Asked, answered, calls, codes, told, words
 
 pytestmark = pytest.mark.asyncio
@@ -112,3 +114,19 @@ async def test_backend_that_has_reasked_is_not_asked_a_third_time() -> None:
 async def test_required_call_may_be_of_the_finding_tool() -> None:
     events, _ = await sent(told(INVENTED), told(FOUND), tool_choice=ToolChoice("required"))
     assert calls(events) == [FOUND]
+
+
+@pytest.mark.parametrize("kind", [ToolCallGuard, VetoGuard])
+async def test_second_response_may_use_what_a_later_round_returned(kind: type[ToolCallGuard]) -> None:
+    later = [Message("tool", (ToolResult("c1", (Text("Ann Lee: usr_8842"),)),))]
+    guard = kind(Request("m", ASKED, TOOLS), GuardPolicy(invented_values="reask", buffering="all"), later)
+    corrected = ("get_user", '{"user_id": "usr_8842"}')
+    if isinstance(guard, VetoGuard):
+        for call in (INVENTED, corrected):
+            guard.decide(ToolCall("", *call), "")
+    begun = guard.feed(told(INVENTED))
+    assert guard.reask()
+    guard.merge_reask(told(corrected), failed=False)
+    events = [*begun, *guard.close()]
+    assert calls(events) == [corrected]
+    assert codes(events) == []

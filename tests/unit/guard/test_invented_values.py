@@ -22,6 +22,7 @@ from dragoman.core.messages import (
     ToolChoice,
     ToolResult,
 )
+from dragoman.guard.invented_values.compact_text import MAX_SEARCHED_CHARS
 from dragoman.guard.invented_values.detector import InventedValue, InventedValueDetector
 from dragoman.guard.invented_values.known_words import MAX_TEXT_CHARS
 from support import client_recordings, cpu_cost
@@ -72,6 +73,11 @@ TOOLS = (
     tool("move_file", source_path=STRING, target_path=STRING),
     tool("run_code", code=STRING),
     tool("new_user", user_id=described("Choose any id for the user")),
+    tool("get_price", coin_id=STRING),
+    tool("get_series", series_id=STRING),
+    tool("list_files", folder_id=STRING),
+    tool("list_events", calendar_id=STRING),
+    tool("get_repo", repo_id=STRING),
 )
 
 
@@ -124,6 +130,11 @@ INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "file": ("Fix the failing test.", "Read", {"file_path": "/repo/tests/test_billing.py", "offset": 1}, "Glob"),
     "placeholder path": ("Show the package.json.", "Read", {"file_path": "path/to/package.json"}, "Glob"),
     "edited file": ("Fix it.", "Edit", {"file_path": "core/engine.py", "old_string": "a", "new_string": "b"}, "Glob"),
+    "number between others in words": ("I have twenty lamps.", "get_user", {"user_id": "12345"}, "search_users"),
+    "part of a number with separators": ("Ann has 5, 12 and 345.", "get_user", {"user_id": "51234"}, "search_users"),
+    "part of Chinese text": ("查询订单a1b2c3d4的状态", "get_user", {"user_id": "b2c3d4"}, "search_users"),
+    "other Chinese name": ("请查询用户张三的订单", "get_user", {"user_id": "李四_2"}, "search_users"),
+    "path with a slash as an id": ("Show Ann.", "get_user", {"user_id": "users/ann-lee"}, "search_users"),
     "moved file": ("Tidy up.", "move_file", {"source_path": "old/report.doc", "target_path": "x"}, "Glob"),
 }
 
@@ -149,6 +160,16 @@ IMPLIED: dict[str, tuple[str, str, Mapping[str, Any]]] = {
     "zeros removed": ("Cancel order 00421.", "cancel_order", {"orderId": "421", "reason": ""}),
     "prefix added": ("Cancel order 4210.", "cancel_order", {"orderId": "ORD-4210", "reason": ""}),
     "prefix removed": ("Cancel order #ORD-4210.", "cancel_order", {"orderId": "4210", "reason": ""}),
+    "code in Chinese": ("查询订单a1b2c3d4的状态", "cancel_order", {"orderId": "a1b2c3d4", "reason": ""}),
+    "code in Japanese": ("注文番号A1B2C3を確認", "cancel_order", {"orderId": "A1B2C3", "reason": ""}),
+    "grouped code in Chinese": ("查询订单A1B2 C3D4的状态", "cancel_order", {"orderId": "A1B2-C3D4", "reason": ""}),
+    "prefix added to a code in Korean": ("주문 4210을 취소", "cancel_order", {"orderId": "ORD-4210", "reason": ""}),
+    "name in Chinese": ("请查询用户张三的订单", "get_user", {"user_id": "张三"}),
+    "name in Russian": ("Покажи профиль Ивана.", "get_user", {"user_id": "Иван"}),
+    "tens in words": ("Cancel order twenty-three forty five.", "cancel_order", {"orderId": "2345", "reason": ""}),
+    "German tens in words": ("Storniere dreiundzwanzig zehn.", "cancel_order", {"orderId": "2310", "reason": ""}),
+    "main calendar": ("What is on today?", "list_events", {"calendar_id": "primary"}),
+    "top folder": ("What is there?", "list_files", {"folder_id": "root"}),
     "digits in words": ("The user is one two three four.", "get_user", {"user_id": "1234"}),
     "number in words": ("Show user twelve thousand.", "get_user", {"user_id": "12000"}),
     "German digits": ("Zeige Nutzer eins zwei drei vier.", "get_user", {"user_id": "1234"}),
@@ -174,6 +195,11 @@ IMPLIED: dict[str, tuple[str, str, Mapping[str, Any]]] = {
     "usual file": ("What is this project?", "Read", {"file_path": "/repo/README.md"}),
     "settings of a project": ("Which scripts are there?", "Read", {"file_path": "package.json"}),
     "hidden file": ("What is ignored?", "Read", {"file_path": ".gitignore"}),
+    "file of the system": ("Who may log in?", "Read", {"file_path": "/etc/passwd"}),
+    "log of the system": ("Why did it stop?", "Read", {"file_path": "/var/log/syslog"}),
+    "state of the system": ("How much memory is free?", "Read", {"file_path": "/proc/meminfo"}),
+    "root of a library": ("What does it export?", "Read", {"file_path": "src/lib.rs"}),
+    "shared fixtures": ("Which fixtures are there?", "Read", {"file_path": "tests/conftest.py"}),
     "new file": ("Write a poem.", "Write", {"file_path": "/repo/roses_poem.txt", "content": "Roses"}),
     "file made by an edit": ("Go.", "Edit", {"file_path": "x/fresh.py", "old_string": "", "new_string": "b"}),
     "command": ("Clean up.", "Bash", {"command": "rm -rf build-12345 && cat /etc/invented-99.conf"}),
@@ -190,6 +216,24 @@ def test_values_that_the_words_of_the_user_imply_are_not_reported(subtests: pyte
         assert find(name, arguments, *conversation(asked)) is None
 
     check_each(subtests, IMPLIED.items(), check, name_of)
+
+
+PUBLIC_NAMES: dict[str, tuple[str, str, Mapping[str, Any]]] = {
+    "lower case": ("What is BTC worth?", "get_price", {"coin_id": "bitcoin"}),
+    "upper case": ("How many have no work?", "get_series", {"series_id": "UNRATE"}),
+    "capitalised": ("What is the gas token of ETH?", "get_price", {"coin_id": "Ethereum"}),
+    "repository": ("Load the usual encoder.", "get_repo", {"repo_id": "google-bert/bert-base-uncased"}),
+}
+
+
+def test_model_is_not_reasked_for_names_that_are_general_knowledge(subtests: pytest.Subtests) -> None:
+    def check(item: tuple[str, tuple[str, str, Mapping[str, Any]]]) -> None:
+        asked, name, arguments = item[1]
+        found = find(name, arguments, *conversation(asked))
+        assert found is not None
+        assert found.reason == ""
+
+    check_each(subtests, PUBLIC_NAMES.items(), check, name_of)
 
 
 def after_call(arguments: str, result: str, *, is_error: bool = False) -> tuple[Message, ...]:
@@ -279,6 +323,26 @@ def test_no_call_of_recorded_clients_is_reported() -> None:
                     reported.append((name, found.message))
     assert checked > 250
     assert reported == []
+
+
+@pytest.mark.parametrize("text", ["w_" * 50_000, "w" * 100_000, "x" + "w_" * 50_000 + "q0q1q2"])
+def test_characters_that_are_searched_for_values_have_a_limit(text: str) -> None:
+    """Across calls and rounds, also if the text contains a beginning of each value at each place."""
+    later: list[Message] = []
+    detector = InventedValueDetector(Request("m", conversation(text), TOOLS), "warn", later)
+    for number in range(300):
+        if number % 100 == 0:
+            later.append(message_of("tool", ToolResult(f"c{number}", (Text("No."),))))
+        for value in ("w" * 38 + f"q{number}", "w" * 40, f"wü{number}"):
+            detector.find(TOOLS[1], json.dumps({"user_id": value}))
+    assert MAX_SEARCHED_CHARS <= detector.budget.searched_chars <= MAX_SEARCHED_CHARS + 2 * len(text)
+
+
+def test_few_values_are_searched_in_long_texts() -> None:
+    messages = conversation("w_" * 250_000)
+    detector = InventedValueDetector(Request("m", messages, TOOLS), "warn")
+    for number in range(10):
+        assert detector.find(TOOLS[1], json.dumps({"user_id": "w" * 38 + f"q{number}"}))
 
 
 @pytest.mark.parametrize("repeated", ["a1b2-", "one ", "/x", "12 ", "<a", "AaBb", "x1-y2 "])

@@ -17,8 +17,14 @@ from dragoman.catalog import models
 from dragoman.core.errors import cut
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.messages import JsonText, Message, Request, Tool
+from dragoman.guard.invented_values.compact_text import SearchBudget
 from dragoman.guard.invented_values.finder_tools import finder_tools
-from dragoman.guard.invented_values.identifiers import IdentifierValue, find_identifiers, is_placeholder
+from dragoman.guard.invented_values.identifiers import (
+    IdentifierValue,
+    find_identifiers,
+    is_placeholder,
+    is_public_name,
+)
 from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
 from dragoman.guard.reask import ReaskedCall, RejectedCall
 
@@ -31,7 +37,7 @@ class InventedValue(NamedTuple):
     message: str
     """For warnings: which value it is."""
     reason: str
-    """For the model; "" if no tool could find the value."""
+    """For the model; "" if the model should not be re-asked: no tool could find it, or it may be general knowledge."""
 
     def notice(self, arguments: JsonText) -> Notice:
         """Returns the warning."""
@@ -49,6 +55,8 @@ class InventedValueDetector:
             later: Messages of later rounds; more may be appended at any time.
         """
         self._request, self._setting, self._later = request, setting, later
+        self.budget = SearchBudget()
+        """What may be searched for values, in all rounds together."""
         self._conversation: KnownWords | None = None
         self._definitions: KnownWords | None = None
         self._indexed = -1
@@ -83,7 +91,7 @@ class InventedValueDetector:
     def _is_invented(self, found: IdentifierValue) -> bool:
         if self._indexed < len(self._later) or self._definitions is None:
             self._indexed = len(self._later)
-            self._conversation = conversation_words((*self._request.messages, *self._later))
+            self._conversation = conversation_words((*self._request.messages, *self._later), self.budget)
             self._definitions = self._definitions or definition_words(self._request.tools)
         known = self._conversation
         if known is None:
@@ -97,7 +105,7 @@ class InventedValueDetector:
         return not known.contains(stem, self._definitions)
 
     def _reason(self, found: IdentifierValue, value: str, called: str) -> str:
-        if self._setting != "reask" or self._request.tool_choice.mode == "named":
+        if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
             return ""
         finders = finder_tools(found, called, self._request.tools)
         if not finders:

@@ -49,7 +49,7 @@ _FREE_DESCRIPTION: Final = re.compile(
 )
 _ID_DESCRIPTION: Final = re.compile(r"\W*(?:the |a |an )?(?:\w+ ){0,3}(?:id|identifier|uuid|guid)s?\b", re.IGNORECASE)
 _PLAIN: Final = re.compile(
-    r"\d{1,2}|[A-Z]{1,3}|[a-z]{2}(?:[-_][A-Za-z]{2,4})?|true|false|null|none|all|any|me|self|default|current|latest"
+    r"\d{1,2}|[A-Z]{1,3}|[a-z]{2}(?:[-_][A-Za-z]{2,4})?|true|false|null|none|all|any|me|self|default|current|latest|primary|root"
     r"|\d{4}-\d\d(?:-\d\d.*)?|\d\d?[:.]\d\d.*|https?://.*",
     re.IGNORECASE | re.DOTALL,
 )
@@ -61,10 +61,15 @@ _PLACEHOLDER: Final = re.compile(
 _PLACEHOLDER_PATH: Final = re.compile(r"/?(?:path/to|your/path)/.*", re.IGNORECASE | re.DOTALL)
 _KNOWN_FILES: Final = re.compile(
     r"readme.*|licen[cs]e.*|changelog.*|contributing.*|(?:package|tsconfig|composer)\.json|pyproject\.toml|setup\.(?:py|cfg)"
-    r"|makefile|dockerfile|requirements.*\.txt|cargo\.toml|go\.mod|\..*|claude\.md|agents\.md|(?:index|main|app)\.\w+",
+    r"|makefile|dockerfile|requirements.*\.txt|cargo\.toml|go\.mod|\..*|claude\.md|agents\.md|(?:index|main|app)\.\w+"
+    r"|(?:lib|mod)\.rs|conftest\.py|__(?:init|main)__\.py",
     re.IGNORECASE,
 )
 """Matches names of files that projects usually have."""
+_SYSTEM_PATH: Final = re.compile(r"/(?:etc|var/log|proc)/.*", re.DOTALL)
+_REPOSITORY: Final = re.compile(r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*")
+_PUBLISHED: Final = word_set("repo repository model dataset package image")
+"""What has names of the form `owner/name`."""
 
 
 _ENDINGS: Final = _ID_ENDINGS | _SHAPED_ENDINGS | _FILE_NAMES
@@ -85,6 +90,8 @@ class IdentifierValue(NamedTuple):
     kind: Kind
     entity: frozenset[str]
     """Words for what it identifies, such as `user`."""
+    description: str
+    """The description of the parameter."""
 
 
 def name_words(name: str) -> tuple[str, ...]:
@@ -137,7 +144,8 @@ def _identifier(
     name_tokens = name_words(name)
     if not name_tokens or (kind := _kind(tool_words, name_tokens, text, rule, creates=creates)) is None:
         return None
-    return IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, _description(rule)))
+    description = _description(rule)
+    return IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, description), description)
 
 
 def _entity(tool_words: tuple[str, ...], name_tokens: tuple[str, ...], description: str) -> frozenset[str]:
@@ -179,7 +187,8 @@ def _is_usual_path(path: str) -> bool:
     last = path.replace("\\", "/").rstrip("/").rpartition("/")[2]
     if _PLACEHOLDER_PATH.fullmatch(path):
         return False
-    return not last or any(char in path for char in "*?[") or bool(_KNOWN_FILES.fullmatch(last)) or "://" in path
+    is_usual = _KNOWN_FILES.fullmatch(last) or _SYSTEM_PATH.fullmatch(path)
+    return not last or any(char in path for char in "*?[") or bool(is_usual) or "://" in path
 
 
 def is_placeholder(found: IdentifierValue) -> bool:
@@ -188,6 +197,20 @@ def is_placeholder(found: IdentifierValue) -> bool:
         return bool(_PLACEHOLDER_PATH.fullmatch(found.value))
     same_as_name = name_words(found.value) == name_words(found.name)
     return same_as_name or bool(_PLACEHOLDER.fullmatch(found.value))
+
+
+def is_public_name(found: IdentifierValue) -> bool:
+    """Returns whether the value can be general knowledge: one word such as `bitcoin`, or the name of a repository.
+
+    If the parameter's description has an example such as `D-1000`, a single word is not such an identifier.
+    """
+    if found.kind == "path" or is_placeholder(found):
+        return False
+    if found.entity & _PUBLISHED and _REPOSITORY.fullmatch(found.value):
+        return True
+    rest = found.value[1:]
+    is_word = found.value.isalpha() and (rest == rest.lower() or found.value.isupper())
+    return is_word and not any(_CODE_SHAPE.fullmatch(each.strip(".,;:()'\"`")) for each in found.description.split())
 
 
 def _leaves(

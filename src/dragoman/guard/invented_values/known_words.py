@@ -3,7 +3,8 @@
     known = conversation_words(messages)
     known.contains("ORD-00123")     True after "What about order 123?"
 
-The texts are split into words once, at a linear cost; a look-up then takes constant time. What a failed call tried does
+The texts are split into words once, at a linear cost; a look-up then takes constant time, except for
+values in other groups of characters. What a failed call tried does
 not count, nor an error result that repeats it.
 """
 
@@ -27,15 +28,14 @@ from dragoman.core.messages import (
 )
 from dragoman.core.repeated_call import is_error
 from dragoman.guard.careful_words import word_set
+from dragoman.guard.invented_values.compact_text import CompactText, SearchBudget
 
 MAX_TEXT_CHARS: Final = 2_000_000
 """Characters of a conversation; a longer one is not searched."""
 _WORD: Final = re.compile(r"[^\W_]+")
 _PART: Final = re.compile(r"[^\W\d_]+|\d+")
 _CAMEL: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
-_MAX_SEARCHES: Final = 20
-"""Searches of the whole text for a value in other groups of characters; what follows counts as known."""
-_MAX_SEARCHED_CHARS: Final = 40
+_ASCII_RUN: Final = re.compile(r"[a-z0-9]+")
 _PREFIX_CHARS: Final = 4
 """Characters of a prefix such as `ORD-`, which need not occur."""
 _STEM_CHARS: Final = 4
@@ -49,19 +49,43 @@ _DIGITS: Final = {
     )
     for digit, word in enumerate(line.split())
 }
+_TENS: Final = {
+    word: f"{digit}0"
+    for line in (
+        "ten twenty thirty forty fifty sixty seventy eighty ninety",
+        "zehn zwanzig dreißig vierzig fünfzig sechzig siebzig achtzig neunzig",
+    )
+    for digit, word in enumerate(line.split(), 1)
+}
+_TEENS: Final = {
+    word: str(number)
+    for line in (
+        "eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen",
+        "elf zwölf dreizehn vierzehn fünfzehn sechzehn siebzehn achtzehn neunzehn",
+    )
+    for number, word in enumerate(line.split(), 11)
+}
+_GERMAN_COMPOUNDS: Final = {
+    f"{unit}und{tens}": f"{_TENS[tens][0]}{digit}"
+    for digit, unit in enumerate(["ein", "zwei", "drei", "vier", "fünf", "sechs", "sieben", "acht", "neun"], 1)
+    for tens in ["zwanzig", "dreißig", "vierzig", "fünfzig", "sechzig", "siebzig", "achtzig", "neunzig"]
+}
+_NUMBER_WORDS: Final = _DIGITS | _TENS | _TEENS | _GERMAN_COMPOUNDS
 _MAGNITUDES: Final = word_set("hundred thousand million hundert tausend")
 
 
 class KnownWords:
     """The words of some texts."""
 
-    def __init__(self, texts: Sequence[str]) -> None:
+    def __init__(self, texts: Sequence[str], budget: SearchBudget) -> None:
         """
         Args:
             texts: Texts of a conversation.
+            budget: What may be searched.
         """
         self._texts = [text.lower() for text in texts]
-        self._searches = 0
+        self._budget = budget
+        self._compact: CompactText | None = None
         self._tokens: set[str] = set()
         self._parts: set[str] = set()
         self._stems: set[str] = set()
@@ -72,23 +96,28 @@ class KnownWords:
 
     def _add(self, text: str, lowered: str) -> None:
         tokens = _WORD.findall(lowered)
-        self._tokens.update(tokens)
-        parts = [part for word in set(tokens) for part in _PART.findall(word)]
+        distinct = set(tokens)
+        distinct |= {run for word in distinct if not word.isascii() for run in _ASCII_RUN.findall(word)}
+        self._tokens.update(distinct)
+        parts = [part for word in distinct for part in _PART.findall(word)]
         self._parts.update(part.lstrip("0") or "0" if part.isdigit() else part for part in parts)
         self._parts.update(part.lower() for word in set(_WORD.findall(text)) for part in _CAMEL.findall(word))
         self._stems.update(part[:_STEM_CHARS] for part in parts if len(part) >= _STEM_CHARS)
         self._add_numbers(tokens)
 
     def _add_numbers(self, tokens: Sequence[str]) -> None:
-        """Adds the number of each sequence of at least three digits in words: "one two three"."""
-        digits: list[str] = []
+        """Adds the number of each sequence of at least three digits in words: "one two three", "twelve thirty-four"."""
+        digits, before = list[str](), ""
         for word in (*tokens, ""):
-            if word in _DIGITS:
-                digits.append(_DIGITS[word])
+            if digit := _NUMBER_WORDS.get(word):
+                if before in _TENS and before not in ("ten", "zehn") and word in _DIGITS and digit != "0":
+                    digits[-1] = digits[-1][0]
+                digits.append(digit)
+                before = word
                 continue
-            if len(digits) >= 3:
-                self._parts.add("".join(digits).lstrip("0") or "0")
-            digits = []
+            if len(number := "".join(digits)) >= 3:
+                self._parts.add(number.lstrip("0") or "0")
+            digits, before = [], ""
             self.has_spelled_numbers = self.has_spelled_numbers or word in _MAGNITUDES
 
     def contains(self, value: str, elsewhere: "KnownWords | None" = None) -> bool:
@@ -110,17 +139,14 @@ class KnownWords:
             word.lower() in self._tokens
             or (elsewhere is not None and word.lower() in elsewhere._tokens)
             or self._has_parts(word)
+            or (not word.isascii() and self._occurs(word.lower(), whole_words=False))
             for word in cased
         )
-        return is_composed or self._is_spaced(compact)
+        return is_composed or self._occurs(compact, whole_words=True)
 
-    def _is_spaced(self, compact: str) -> bool:
-        """Whether the value occurs in other groups of characters: `DE12 3456` is the same as `DE-123456`."""
-        self._searches += 1
-        if self._searches > _MAX_SEARCHES or len(compact) > _MAX_SEARCHED_CHARS:
-            return self._searches > _MAX_SEARCHES
-        spaced = re.compile(r"(?<![^\W_])" + r"[\W_]?".join(map(re.escape, compact)) + r"(?![^\W_])")
-        return any(spaced.search(text) for text in self._texts)
+    def _occurs(self, compact: str, *, whole_words: bool) -> bool:
+        self._compact = self._compact or CompactText(self._texts, self._budget)
+        return self._compact.contains(compact, whole_words=whole_words)
 
     def _has_parts(self, word: str) -> bool:
         """Whether a word of letters is known by its beginning, or one like `ORD123` by its parts."""
@@ -140,11 +166,12 @@ def _has_digit(word: str) -> bool:
     return any(char.isdigit() for char in word)
 
 
-def conversation_words(messages: Sequence[Message]) -> KnownWords | None:
+def conversation_words(messages: Sequence[Message], budget: SearchBudget) -> KnownWords | None:
     """Returns the words of a conversation; None if it contains what cannot be read, such as an image, or is too long.
 
     Args:
         messages: The messages.
+        budget: What may be searched.
     """
     texts: list[str] = []
     chars = 0
@@ -153,12 +180,12 @@ def conversation_words(messages: Sequence[Message]) -> KnownWords | None:
         if text is None or chars > MAX_TEXT_CHARS:
             return None
         texts.append(text)
-    return KnownWords(texts)
+    return KnownWords(texts, budget)
 
 
 def definition_words(tools: Iterable[Tool]) -> KnownWords:
     """Returns the words of the definitions of tools, with their examples, options and defaults."""
-    return KnownWords([f"{tool.description} {tool.parameters}"[:MAX_TEXT_CHARS] for tool in tools])
+    return KnownWords([f"{tool.description} {tool.parameters}"[:MAX_TEXT_CHARS] for tool in tools], SearchBudget())
 
 
 def _texts(messages: Iterable[Message]) -> Iterator[str | None]:
