@@ -5,7 +5,7 @@ from typing import Any
 
 import httpx2
 
-DEADLINE_S = 60.0
+DEADLINE_S = 120.0
 NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 SETTINGS: dict[str, Any] = {"timeout": DEADLINE_S, "trust_env": False, "verify": NO_CERTIFICATES}
 

@@ -419,6 +419,7 @@ def test_tab_completes_commands_and_models(url: str, model: Model, tmp_path: Pat
 def test_reasoning_is_dim_and_can_be_hidden(url: str, tmp_path: Path) -> None:
     with Terminal(command("chat", "--gateway", url), home_environment(tmp_path), tmp_path) as chat:
         chat.wait_for("Ctrl-D ends the chat")
+        prompt(chat)
         say(chat, "think")
         assert "\x1b[2mLet\x1b[0m" in chat.output
         assert "Let me see." in chat.text

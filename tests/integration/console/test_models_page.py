@@ -141,6 +141,11 @@ def events(client: httpx2.Client, model: str) -> list[tuple[str, Any]]:
     return found
 
 
+def has_arrived(pulls: list[Any]) -> list[Any]:
+    """Returns the downloads once all that the server has sent is stored."""
+    return pulls if pulls and pulls[0]["progress"]["done_bytes"] >= 100_000 else []
+
+
 def test_model_is_downloaded_stopped_and_continued(tmp_path: Path, hub_server: HubServer) -> None:
     variables = {"HF_ENDPOINT": hub_server.address, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_TELEMETRY": "1"}
     variables |= {"DRAGOMAN_HOME": str(tmp_path / "cache")}
@@ -153,7 +158,7 @@ def test_model_is_downloaded_stopped_and_continued(tmp_path: Path, hub_server: H
 
             def stop() -> None:
                 with gateway.client() as other:
-                    shown = other.get(f"{API}/models").json()["pulls"]
+                    shown = until(lambda: has_arrived(other.get(f"{API}/models").json()["pulls"]))
                     assert [pull["model"] for pull in shown] == [model]
                     answer = other.post(f"{API}/models/pull/stop", json={"model": model}, headers=CHANGE)
                     assert answer.json()["stopped"] is True
