@@ -176,3 +176,13 @@ def secret_digests(config: KeyConfig, environ: Mapping[str, str]) -> list[tuple[
         digest = hashlib.sha256((config.secret or environ[config.secret_env]).encode()).digest()
     previous = [(bytes.fromhex(old.sha256), min(until_s, expiry_time(old.expires, ""))) for old in config.previous]
     return [*previous, (digest, until_s)]
+
+
+def plain_secrets(keys: Mapping[str, KeyConfig], environ: Mapping[str, str]) -> list[str]:
+    """Returns the secrets of keys, to redact them: not those of which there is only a digest.
+
+    Args:
+        keys: The keys by name.
+        environ: The environment variables.
+    """
+    return [secret for config in keys.values() if (secret := config.secret or environ.get(config.secret_env, ""))]

@@ -46,6 +46,8 @@ class ClientFacts(msgspec.Struct, frozen=True):
     """What the key may use; None: everything."""
     exchange: str = ""
     """The gateway's id of this request and its response."""
+    secret_id: str = ""
+    """A digest of the secret of a key without a name, to tell such clients apart; not for logs."""
 
 
 ANONYMOUS: Final = ClientFacts()

@@ -105,7 +105,8 @@ class ResponseBuilder:
         job = await asyncio.to_thread(work) if in_thread else work()
         if self.examples is None or job.is_summary:
             return job
-        request = await self.examples.apply(job.request, context.client, backend_name(route[0]))
+        upstream = backend_name(route[0])
+        request = await self.examples.apply(job.request, context.client, upstream, is_large=context.is_large)
         return job if request is job.request else msgspec.structs.replace(job, request=request)
 
     def _prepare(

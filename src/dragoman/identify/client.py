@@ -63,7 +63,7 @@ def identify_client(
     agent, role = ("", "") if row is None else (row.name, "" if row.is_sdk else _role(row, headers, request))
     session = session if len(session) <= SESSION_LIMIT_CHARS else ""
     # As `replace`, which takes three times as long.
-    return ClientFacts(known.key, agent, role, session, known.permissions, exchange)
+    return ClientFacts(known.key, agent, role, session, known.permissions, exchange, known.secret_id)
 
 
 @lru_cache(_RECENT)

@@ -80,8 +80,8 @@ class Clients:
 
 
 @asynccontextmanager
-async def clients(learned: ExampleMemory | None) -> AsyncIterator[Clients]:
-    ring = KeyRing({name: KeyConfig(secret=f"the-secret-of-{name}") for name in ("alice", "bob")}, ())
+async def clients(learned: ExampleMemory | None, keys: KeyRing | None = None) -> AsyncIterator[Clients]:
+    ring = keys or KeyRing({name: KeyConfig(secret=f"the-secret-of-{name}") for name in ("alice", "bob")}, ())
     async with server(writes("Fine.")) as upstream:
         settings = HttpConfig(url=f"{upstream.url}/v1", models=("m",), tool_mode="prompt")
         gateway = Gateway([HttpBackend("far", settings, {})])
@@ -113,6 +113,24 @@ async def test_examples_of_one_key_never_reach_another() -> None:
         assert (await it.examples("DELETE", key="bob"))["examples"] == 0
         assert (await it.examples(key="alice"))["examples"] == 1
         assert EXAMPLE in await it.ask(LATER, key="alice")
+
+
+async def test_secrets_without_a_name_do_not_share_examples() -> None:
+    secrets = [f"the-secret-of-{name}" for name in ("alice", "bob")]
+    async with clients(memory(), KeyRing({}, secrets)) as it:
+        begin = await it.ask(FIRST)
+        await it.ask(after_call())
+        assert await it.ask(LATER, key="bob") == begin
+        assert (await it.examples(key="bob"))["examples"] == 0
+        assert (await it.examples("DELETE", key="bob"))["examples"] == 0
+        assert (await it.examples(key="alice"))["examples"] == 1
+        assert EXAMPLE in await it.ask(LATER, key="alice")
+
+
+async def test_gateway_without_keys_learns_examples() -> None:
+    async with clients(memory(), KeyRing({})) as it:
+        await it.ask(after_call())
+        assert EXAMPLE in await it.ask(LATER)
 
 
 async def test_without_the_setting_nothing_is_learned_and_the_path_reports_that() -> None:
@@ -218,8 +236,8 @@ async def test_numbers_and_sizes_are_bounded() -> None:
         counts = await it.examples()
         assert (counts["tools"], counts["examples"]) == (1, 2)
         prompt = await it.ask(LATER)
-        assert "city 0" in prompt
-        assert "city 1" not in prompt, "of both, one is within the limit of a prompt"
+        assert "city 4" in prompt, "the latest examples stay"
+        assert "city 3" not in prompt, "of both, one is within the limit of a prompt"
         for number in range(5):
             tool = Tool(f"tool{number}", parameters=SCHEMA)
             offering = msgspec.structs.replace(FIRST, tools=(tool,))

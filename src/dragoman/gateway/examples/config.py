@@ -22,4 +22,4 @@ class ExamplesConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     max_chars: Annotated[int, setting("Maximum characters of the arguments of an example.", ge=20, le=4000)] = 400
     max_tools: Annotated[int, setting("Maximum tools with examples of each API key.", ge=1, le=1000)] = 200
     max_prompt_chars: Annotated[int, setting("Maximum characters of all examples in a prompt.", ge=0)] = 2000
-    ttl_s: Annotated[float, setting("An example is deleted after this time, in seconds.", gt=0)] = 7 * 86_400.0
+    ttl_s: Annotated[float, setting("New conversations get no example that is older, in seconds.", gt=0)] = 7 * 86_400.0

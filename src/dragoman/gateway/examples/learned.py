@@ -18,11 +18,6 @@ class LearnedExample(msgspec.Struct, frozen=True, array_like=True):
     learned_s: float
     """Seconds since 1970."""
 
-    @property
-    def id(self) -> str:
-        """A hash of the arguments."""
-        return digest(self.arguments)
-
 
 class KeyExamples(msgspec.Struct, frozen=True, array_like=True):
     """The examples of one API key, by tool; the tool that learned an example last is the last one."""
@@ -39,20 +34,19 @@ class KeyExamples(msgspec.Struct, frozen=True, array_like=True):
         """The characters of all examples."""
         return sum(len(each.arguments) for examples in self.tools.values() for each in examples)
 
-    def since(self, earliest_s: float) -> "KeyExamples":
-        """Returns the examples that were learned at this time or later."""
-        if all(each.learned_s >= earliest_s for examples in self.tools.values() for each in examples):
+    def after(self, time_s: float) -> "KeyExamples":
+        """Returns the examples that were learned after this time."""
+        if all(each.learned_s > time_s for examples in self.tools.values() for each in examples):
             return self
         recent = {
-            key: tuple(each for each in examples if each.learned_s >= earliest_s)
-            for key, examples in self.tools.items()
+            key: tuple(each for each in examples if each.learned_s > time_s) for key, examples in self.tools.items()
         }
         return KeyExamples({key: examples for key, examples in recent.items() if examples})
 
     def with_example(self, key: str, example: LearnedExample, max_per_tool: int, max_tools: int) -> "KeyExamples":
-        """Returns the examples with one more; the same object if its tool has it, or has as many as it may have.
+        """Returns the examples with one more, in place of its tool's oldest; the same object if its tool has it.
 
-        The first examples of a tool stay, so that prompts of later conversations have the same beginning.
+        None stays because it was the first: a client can claim of any call that it worked.
 
         Args:
             key: The key of the tool.
@@ -61,18 +55,20 @@ class KeyExamples(msgspec.Struct, frozen=True, array_like=True):
             max_tools: Maximum tools; the one that has learned nothing for the longest time is removed.
         """
         known = self.tools.get(key, ())
-        if len(known) >= max_per_tool or any(each.arguments == example.arguments for each in known):
+        if any(each.arguments == example.arguments for each in known):
             return self
         others = {other: examples for other, examples in self.tools.items() if other != key}
         while len(others) >= max_tools:
             del others[next(iter(others))]
-        return KeyExamples({**others, key: (*known, example)})
+        return KeyExamples({**others, key: (*known, example)[-max_per_tool:]})
 
 
 class ConversationExamples(msgspec.Struct, frozen=True, array_like=True):
-    """The ids of the examples that a conversation began with, by the keys of their tools."""
+    """The examples that a conversation began with: their arguments, by the keys of their tools."""
 
-    tools: Mapping[str, tuple[str, ...]] = {}
+    began_s: float
+    """Seconds since 1970."""
+    tools: Mapping[str, tuple[JsonText, ...]] = {}
 
 
 def digest(*texts: str) -> str:

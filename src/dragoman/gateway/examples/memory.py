@@ -4,19 +4,21 @@
     request of a later conversation ─→ the same request, with `Tool.examples`
 
 Examples of a key are one value in the state store, so no request of another key can reach them. A conversation keeps
-the examples of its first request, because a prompt that changes at its beginning is read again from there.
+the texts of the examples of its first request, because a prompt that changes at its beginning is read again from there.
+The time of a deletion is a value of its own: another process that has read the examples before may store them after it.
 """
 
 import threading
 import time
-from collections.abc import Callable
+import weakref
+from collections.abc import Callable, Iterable
 from typing import Final
 
 import msgspec
 
 from dragoman.core.client import ClientFacts
 from dragoman.core.errors import BackendUnavailableError
-from dragoman.core.messages import Request, Text, Tool
+from dragoman.core.messages import JsonText, Request, Text, Tool
 from dragoman.gateway.examples.config import ExamplesConfig
 from dragoman.gateway.examples.learned import (
     ConversationExamples,
@@ -26,7 +28,7 @@ from dragoman.gateway.examples.learned import (
     tool_key,
     tool_keys,
 )
-from dragoman.gateway.examples.worked_calls import latest_worked_calls, may_have_secret
+from dragoman.gateway.examples.worked_calls import latest_worked_calls, may_have_secret, may_have_worked_calls
 from dragoman.off_loop import off_loop
 from dragoman.redaction.redact import Redactor
 from dragoman.state.store import StateKind, StateStore
@@ -35,7 +37,7 @@ MAX_KEYS: Final = 1000
 """Maximum API keys with examples."""
 MAX_BYTES: Final = 16 * 1024 * 1024
 CONVERSATION_TTL_S: Final = 3600.0
-"""How long a conversation without requests keeps its examples."""
+"""How long a conversation without requests keeps its examples, and one with the same first text gets the same ones."""
 _EXAMPLE_BYTES: Final = 100
 """What an example needs besides its text."""
 _encode: Final = msgspec.msgpack.Encoder().encode
@@ -75,50 +77,66 @@ class ExampleMemory:
             max_entries=MAX_KEYS,
             max_bytes=MAX_BYTES,
         )
-        self._learning = threading.Lock()
+        self._deletions = StateKind(
+            "example_deletions",
+            _encode,
+            msgspec.msgpack.Decoder(float).decode,
+            2 * max(config.ttl_s, CONVERSATION_TTL_S),  # longer than anything that was stored before
+            is_renewed=True,
+        )
+        self._locks = weakref.WeakValueDictionary[str, threading.Lock]()
+        """Of the keys whose examples are written now."""
+        self._locking = threading.Lock()
 
-    async def apply(self, request: Request, client: ClientFacts, upstream: str) -> Request:
+    async def apply(self, request: Request, client: ClientFacts, upstream: str, *, is_large: bool = False) -> Request:
         """Learns from a request, and returns it with examples if its upstream gets them.
 
         Args:
             request: The complete request.
             client: Who sent it.
             upstream: The name of the backend that is asked.
+            is_large: Whether the request is large, so that work on it belongs in a thread.
         """
         if not any(tool.kind == "function" for tool in request.tools):
             return request
-        return await off_loop(self._store.does_io, self._apply, request, client, upstream)
+        gets_examples = upstream in self._config.upstreams
+        if not (gets_examples or may_have_worked_calls(request)):
+            return request
+        return await off_loop(is_large or self._store.does_io, self._apply, request, client, gets_examples)
 
-    def _apply(self, request: Request, client: ClientFacts, upstream: str) -> Request:
+    def _apply(self, request: Request, client: ClientFacts, gets_examples: bool) -> Request:
         try:
-            changed = self.with_examples(request, client) if upstream in self._config.upstreams else request
+            changed = self.with_examples(request, client) if gets_examples else request
             self.learn(request, client)
         except BackendUnavailableError:  # logged by the store
             return request
         return changed
 
     def learn(self, request: Request, client: ClientFacts) -> None:
-        """Stores the latest calls of a request that worked.
+        """Stores the latest calls of a request that worked; not while another request of the key stores some.
 
         Raises:
             BackendUnavailableError: The store cannot be used.
         """
-        config = self._config
+        config, now_s = self._config, self._now_s()
         worked = [
-            (tool_key(tool), LearnedExample(call.arguments, self._now_s()))
-            for tool, call in latest_worked_calls(request)
-            if len(call.arguments) <= config.max_chars and not may_have_secret(call.arguments, self._redactor)
+            (tool_key(tool), LearnedExample(call.arguments, now_s))
+            for tool, call in latest_worked_calls(request, config.max_chars, config.max_per_tool)
+            if not may_have_secret(call.arguments, self._redactor)
         ]
-        if not worked:
+        owner = _owner(client)
+        if not worked or self._extended(owner, worked) is None:
             return
-        with self._learning:  # another process may store at the same time; its example is learned with the next call
-            stored = self._stored(client)
-            examples = stored.since(self._now_s() - config.ttl_s)
-            for key, example in worked:
-                examples = examples.with_example(key, example, config.max_per_tool, config.max_tools)
-            if examples is not stored:
+        lock = self._lock_of(owner)
+        if not lock.acquire(blocking=False):
+            return  # no thread waits for a slow store; the key learns from a later call
+        try:  # another process may store at the same time; its example is learned with a later call
+            examples = self._extended(owner, worked)
+            if examples is not None:
                 size_bytes = examples.chars + examples.count * _EXAMPLE_BYTES
-                self._store.put(self._kind, client.key, examples, size_bytes)
+                self._store.put(self._kind, owner, examples, size_bytes)
+        finally:
+            lock.release()
 
     def with_examples(self, request: Request, client: ClientFacts) -> Request:
         """Returns the request with the examples that its conversation began with.
@@ -127,18 +145,21 @@ class ExampleMemory:
             BackendUnavailableError: The store cannot be used.
         """
         keys = tool_keys(request.prompt_tools or request.tools)
+        owner, now_s = _owner(client), self._now_s()
         conversation = _conversation_key(request, client, keys)
-        stored = self._stored(client)
         pinned = self._store.get(CONVERSATIONS, conversation)
-        if pinned is None:
-            pinned = self._first_examples(stored, keys)
-            size_bytes = len(conversation) + sum(len(key) + len(ids) * 24 for key, ids in pinned.tools.items())
-            self._store.put(CONVERSATIONS, conversation, pinned, size_bytes)
-        if not pinned.tools:
+        if pinned is None or self._begins(request, pinned, now_s) or self._is_deleted(owner, pinned):
+            before, pinned = pinned, ConversationExamples(now_s, self._first_examples(self._stored(owner), keys))
+            if before is None or before.tools or pinned.tools:
+                texts = [text for each in pinned.tools.values() for text in each]
+                size_bytes = len(conversation) + sum(len(text) + _EXAMPLE_BYTES for text in texts)
+                self._store.put(CONVERSATIONS, conversation, pinned, size_bytes)
+        examples = pinned.tools
+        if not examples:
             return request
 
         def extended(tools: tuple[Tool, ...]) -> tuple[Tool, ...]:
-            return tuple(_with_examples(tool, keys, pinned, stored) for tool in tools)
+            return tuple(_with_examples(tool, examples.get(keys.get(tool.name, ""), ())) for tool in tools)
 
         return msgspec.structs.replace(
             request, tools=extended(request.tools), prompt_tools=extended(request.prompt_tools)
@@ -150,17 +171,19 @@ class ExampleMemory:
         Raises:
             BackendUnavailableError: The store cannot be used.
         """
-        return self._stored(client).since(self._now_s() - self._config.ttl_s)
+        return self._stored(_owner(client))
 
     def delete(self, client: ClientFacts) -> KeyExamples:
-        """Deletes the examples of a client's API key, also from conversations that began with them; returns them.
+        """Deletes the examples of a client's API key; returns them. Conversations that began with them lose them too.
 
         Raises:
             BackendUnavailableError: The store cannot be used.
         """
-        with self._learning:
-            stored = self.usage(client)
-            self._store.delete(self._kind, client.key)
+        owner = _owner(client)
+        with self._lock_of(owner):
+            stored = self._stored(owner)
+            self._store.put(self._deletions, owner, self._now_s(), len(owner) + _EXAMPLE_BYTES)
+            self._store.delete(self._kind, owner)
         return stored
 
     @property
@@ -168,30 +191,64 @@ class ExampleMemory:
         """Whether calls wait for a disk or a network."""
         return self._store.does_io
 
-    def _stored(self, client: ClientFacts) -> KeyExamples:
-        return self._store.get(self._kind, client.key) or KeyExamples()
+    def _lock_of(self, owner: str) -> threading.Lock:
+        with self._locking:
+            lock = self._locks.get(owner)
+            if lock is None:
+                lock = self._locks[owner] = threading.Lock()
+            return lock
 
-    def _first_examples(self, stored: KeyExamples, keys: dict[str, str]) -> ConversationExamples:
-        """Returns the examples of the offered tools, in their order, up to the limit of a prompt."""
-        left, tools = self._config.max_prompt_chars, dict[str, tuple[str, ...]]()
-        recent = stored.since(self._now_s() - self._config.ttl_s)
+    def _stored(self, owner: str) -> KeyExamples:
+        """Returns the examples that are neither too old nor deleted."""
+        stored: KeyExamples | None = self._store.get(self._kind, owner)
+        if stored is None:
+            return KeyExamples()
+        return stored.after(max(self._deleted_s(owner), self._now_s() - self._config.ttl_s))
+
+    def _deleted_s(self, owner: str) -> float:
+        """Returns when the examples were deleted last; to be asked after they were read."""
+        return self._store.get(self._deletions, owner) or 0.0
+
+    def _extended(self, owner: str, worked: Iterable[tuple[str, LearnedExample]]) -> KeyExamples | None:
+        """Returns the examples with those of calls that worked; None if they have them all."""
+        stored = examples = self._stored(owner)
+        for key, example in worked:
+            examples = examples.with_example(key, example, self._config.max_per_tool, self._config.max_tools)
+        return None if examples is stored else examples
+
+    def _begins(self, request: Request, pinned: ConversationExamples, now_s: float) -> bool:
+        """Returns whether a conversation begins, with the same first text as one that may have ended."""
+        lasts_s = min(CONVERSATION_TTL_S, self._config.ttl_s)
+        if pinned.tools and pinned.began_s > now_s - lasts_s:
+            return False
+        return not any(message.role == "assistant" for message in request.messages)
+
+    def _is_deleted(self, owner: str, pinned: ConversationExamples) -> bool:
+        return bool(pinned.tools) and pinned.began_s <= self._deleted_s(owner)
+
+    def _first_examples(self, recent: KeyExamples, keys: dict[str, str]) -> dict[str, tuple[JsonText, ...]]:
+        """Returns the latest examples of the offered tools, in their order, up to the limit of a prompt."""
+        left, tools = self._config.max_prompt_chars, dict[str, tuple[JsonText, ...]]()
         for key in keys.values():
-            ids = []
-            for example in recent.tools.get(key, ())[: self._config.max_per_tool]:
+            texts: list[JsonText] = []
+            for example in reversed(recent.tools.get(key, ())[-self._config.max_per_tool :]):
                 if len(example.arguments) <= left:
                     left -= len(example.arguments)
-                    ids.append(example.id)
-            if ids:
-                tools[key] = tuple(ids)
-        return ConversationExamples(tools)
+                    texts.append(example.arguments)
+            if texts:
+                tools[key] = tuple(reversed(texts))
+        return tools
 
 
-def _with_examples(tool: Tool, keys: dict[str, str], pinned: ConversationExamples, stored: KeyExamples) -> Tool:
-    key = keys.get(tool.name, "")
-    if tool.kind != "function" or not (ids := pinned.tools.get(key)):
+def _with_examples(tool: Tool, texts: tuple[JsonText, ...]) -> Tool:
+    if tool.kind != "function" or not texts:
         return tool
-    texts = tuple(each.arguments for each in stored.tools.get(key, ()) if each.id in ids)
-    return msgspec.structs.replace(tool, examples=texts) if texts else tool
+    return msgspec.structs.replace(tool, examples=texts)
+
+
+def _owner(client: ClientFacts) -> str:
+    """Returns the key of the examples: of the API key, else of its secret; clients without a secret share theirs."""
+    return client.key or (f"secret {client.secret_id}" if client.secret_id else "")
 
 
 def _conversation_key(request: Request, client: ClientFacts, keys: dict[str, str]) -> str:
@@ -200,4 +257,4 @@ def _conversation_key(request: Request, client: ClientFacts, keys: dict[str, str
     if not opening:
         first = next((message for message in request.messages if message.role == "user"), None)
         opening = "\n".join(part.text for part in first.parts if isinstance(part, Text)) if first else ""
-    return digest(client.key, client.session, opening, *keys.values())
+    return digest(_owner(client), client.session, opening, *keys.values())

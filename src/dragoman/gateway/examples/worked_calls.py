@@ -1,6 +1,7 @@
 """Finds the calls of a request that worked: valid for their tool, and followed by a result that is not an error."""
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from itertools import takewhile
 
@@ -9,11 +10,18 @@ from dragoman.core.repeated_call import is_error
 from dragoman.redaction.redact import Redactor, is_secret
 
 
-def latest_worked_calls(request: Request) -> Iterator[tuple[Tool, ToolCall]]:
+def may_have_worked_calls(request: Request) -> bool:
+    """Returns whether the last message has results of calls."""
+    return bool(request.messages) and _has_result(request.messages[-1])
+
+
+def latest_worked_calls(request: Request, max_chars: int, max_per_tool: int) -> Iterator[tuple[Tool, ToolCall]]:
     """Yields the calls of the last assistant message that worked, each with its tool.
 
     Args:
         request: The complete request; its last messages contain the results.
+        max_chars: Maximum characters of the arguments; longer ones are not looked at.
+        max_per_tool: How many calls of each tool are looked at, the first ones.
     """
     from dragoman.guard.verdict import judge_call  # needs an extra that not all users of the gateway have
 
@@ -22,11 +30,17 @@ def latest_worked_calls(request: Request) -> Iterator[tuple[Tool, ToolCall]]:
     if not worked or len(latest) == len(request.messages):
         return
     offered = {tool.name: tool for tool in request.prompt_tools or request.tools if tool.kind == "function"}
+    judged = Counter[str]()
     for part in request.messages[-1 - len(latest)].parts:
-        if not (isinstance(part, ToolCall) and part.id in worked):
+        if not (isinstance(part, ToolCall) and part.id in worked and len(part.arguments) <= max_chars):
             continue
         tool = offered.get(part.name)
-        if tool is not None and judge_call(tool, part.arguments, ()).valid is True:
+        judged[part.name] += 1
+        if (
+            tool is not None
+            and judged[part.name] <= max_per_tool
+            and judge_call(tool, part.arguments, ()).valid is True
+        ):
             yield tool, part
 
 

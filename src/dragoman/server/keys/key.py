@@ -1,5 +1,6 @@
 """The API key of a request."""
 
+import hashlib
 import math
 from typing import Final
 
@@ -33,6 +34,15 @@ class ApiKey(msgspec.Struct, frozen=True):
         permissions = Permissions(config.models, config.upstreams, config.tools) if limited else None
         client = ClientFacts(key=name, permissions=permissions)
         return cls(name, config, expiry_time(config.expires, f"at keys.{name}.expires"), client)
+
+    @classmethod
+    def unnamed(cls, digest: bytes) -> "ApiKey":
+        """Returns the key of a secret without a name.
+
+        Args:
+            digest: The SHA-256 of the secret.
+        """
+        return cls("", UNNAMED.config, client=ClientFacts(secret_id=hashlib.sha256(digest).hexdigest()))
 
     @property
     def is_admin(self) -> bool:

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Final, NamedTuple, TypeAlias
 
 from dragoman.config import Config
-from dragoman.config.keys import KeyConfig, secret_digests
+from dragoman.config.keys import KeyConfig, plain_secrets, secret_digests
 from dragoman.config.keys_file import read_keys
 from dragoman.core.errors import AuthError, ConfigError, DragomanError
 from dragoman.server.keys.key import UNNAMED, ApiKey
@@ -101,8 +101,7 @@ class KeyRing:
 
     def plain_secrets(self) -> list[str]:
         """Returns the secrets that are known, to redact them: not those of which there is only a digest."""
-        secrets = [config.secret or self._environ.get(config.secret_env, "") for config in self._keys.values()]
-        return [*self._unnamed, *filter(None, secrets)]
+        return [*self._unnamed, *plain_secrets(self._keys, self._environ)]
 
     def named(self) -> list[NamedKey]:
         """Returns the keys with a name, those of the settings first, also expired and revoked ones."""
@@ -212,7 +211,7 @@ class KeyRing:
             path = self._file.path if self._file else ""
             raise ConfigError(f"expected keys.{both} in one file, got it in the settings and in {path}")
         secrets = {
-            digest: _Secret(UNNAMED, digest, float("inf"))
+            digest: _Secret(ApiKey.unnamed(digest), digest, float("inf"))
             for digest in (hashlib.sha256(text.encode()).digest() for text in self._unnamed)
         }
         named = []
