@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from dragoman import formats
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Output, TokenText
@@ -193,10 +194,12 @@ class RecordingEngine:
         self._engine = engine
         self.runs: list[Completion] = []
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         """Generates with the engine."""
         self.runs.append(run := Completion(body["prompt"]))
-        async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
+        async with aclosing(self._engine.complete(body, admitted=admitted, slot=slot)) as outputs:
             async for output in outputs:
                 if isinstance(output, TokenText):
                     run.text += output.text

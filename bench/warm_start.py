@@ -27,6 +27,7 @@ from msgspec.structs import replace
 
 from bench import claude_code, offline
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
@@ -61,11 +62,13 @@ class CompletionMeter:
         self.name = "Claude Code"
         self.completions: list[MeasuredCompletion] = []
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         """Generates with the engine."""
         measured, began_s = MeasuredCompletion(self.name), time.monotonic()
         self.completions.append(measured)
-        async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
+        async with aclosing(self._engine.complete(body, admitted=admitted, slot=slot)) as outputs:
             async for output in outputs:
                 match output:
                     case Progress(total):

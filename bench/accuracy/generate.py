@@ -20,6 +20,7 @@ from bench.accuracy.cases import Case
 from bench.accuracy.ladder import calls_after, text_after
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
@@ -58,14 +59,16 @@ class Meter:
         self.input_tokens = self.cached_tokens = self.output_tokens = 0
         self._cpu_s, self._began = self._spent(), time.monotonic()
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         """Generates with the engine."""
         body = {key: value for key, value in body.items() if key != "grammar" or not self._free}
         self.runs += 1
         self.text, self.finish, self.digest = "", "over", digest(body)
         before, first, began_cpu_s = self.output_tokens, True, 0.0
         try:
-            async with aclosing(self._engine.complete(body, admitted=admitted)) as outputs:
+            async with aclosing(self._engine.complete(body, admitted=admitted, slot=slot)) as outputs:
                 async for output in outputs:
                     match output:
                         case Progress(total):

@@ -102,7 +102,7 @@ def test_right_and_wrong_answers_are_counted_by_group() -> None:
 class ScriptedEngine:
     pid = None
 
-    async def complete(self, body: object, *, admitted: bool) -> AsyncGenerator[Output, None]:
+    async def complete(self, body: object, *, admitted: bool, slot: object) -> AsyncGenerator[Output, None]:
         for output in (Progress(7, 7), TokenText("a"), TokenText("b"), Done("stop", 2, 0)):
             yield output
 

@@ -4,6 +4,7 @@ from collections.abc import AsyncGenerator, Mapping
 from typing import Any
 
 from dragoman.backends.embedded import weights
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
@@ -33,7 +34,9 @@ class ScriptedLlama(LlamaProcess):
         self.asked: list[bool] = []
         """For each completion, whether its response had begun."""
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         self.asked.append(admitted)
         text = self._texts.pop(0)
         if text == "refused":

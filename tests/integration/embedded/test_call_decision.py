@@ -1,11 +1,15 @@
 """Whether to call at all: the question before the response, and what it changes."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping
+from contextlib import aclosing
 from typing import Any
 
 import msgspec
 import pytest
 
+from dragoman.backends.concurrency_limit import ConcurrencyLimiter
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities, TokenText
 from dragoman.core import events as ev
@@ -35,7 +39,9 @@ class CountingEngine:
         self.asked: list[tuple[Mapping[str, Any], bool]] = []
         self.completed: list[tuple[Mapping[str, Any], bool]] = []
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         """Yields the probabilities for a question, otherwise the text."""
         is_question = "n_probs" in body
         (self.asked if is_question else self.completed).append((body, admitted))
@@ -137,6 +143,46 @@ async def test_it_can_be_turned_off() -> None:
 async def test_a_failed_question_does_not_fail_the_response() -> None:
     engine = CountingEngine(0.9, CALL, UpstreamError("no probabilities"))
     assert any(isinstance(event, ev.ToolCallStart) for event in await events(engine))
+
+
+async def test_question_that_succeeded_is_counted_although_the_next_failed() -> None:
+    class Failing(CountingEngine):
+        """Fails at the second question."""
+
+        async def complete(
+            self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+        ) -> AsyncGenerator[Output, None]:
+            self.error = UpstreamError("no probabilities") if self.asked else None
+            async with aclosing(super().complete(body, admitted=admitted, slot=slot)) as outputs:
+                async for output in outputs:
+                    yield output
+
+    engine = Failing(0.9, CALL)
+    (usage,) = (event.usage for event in await events(engine) if isinstance(event, ev.UsageUpdate))
+    assert (usage.input_tokens, usage.cached_input_tokens, usage.output_tokens) == (100, 19, 10)
+    assert engine.completed[0][1], "a full queue does not reject it"
+
+
+async def test_question_and_response_hold_one_slot() -> None:
+    limiter, order = ConcurrencyLimiter("the engine", 1, 9), []
+
+    class Limited(CountingEngine):
+        """Takes a slot as the engine does."""
+
+        async def complete(
+            self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+        ) -> AsyncGenerator[Output, None]:
+            assert slot is not None
+            await slot.take(limiter.acquire(may_exceed_queue=admitted))
+            order.append("question" if "n_probs" in body else "response")
+            async with aclosing(super().complete(body, admitted=admitted, slot=slot)) as outputs:
+                async for output in outputs:
+                    await asyncio.sleep(0)
+                    yield output
+
+    await asyncio.gather(*(events(Limited(0.9, "Hello.")) for _ in range(2)))
+    assert order == ["question", "question", "response"] * 2
+    assert (limiter.active, limiter.waiting) == (0, 0)
 
 
 async def test_a_full_queue_rejects_the_response() -> None:

@@ -11,6 +11,7 @@ import pytest
 from llguidance import LLMatcher, LLTokenizer
 from msgspec.structs import replace
 
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities
@@ -53,7 +54,9 @@ class CountingLlama(ScriptedLlama):
         self.questions: list[str] = []
         self.bodies: list[Mapping[str, Any]] = []
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         if "n_probs" not in body:
             self.bodies.append(body)
             async with contextlib.aclosing(super().complete(body, admitted=admitted)) as outputs:
@@ -222,7 +225,9 @@ async def test_a_client_that_leaves_stops_the_question(front: str) -> None:
     class Waiting(CountingLlama):
         """Reads the prompt until it is stopped."""
 
-        async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+        async def complete(
+            self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+        ) -> AsyncGenerator[Output, None]:
             try:
                 yield Progress(16, 0)
                 began.set()
@@ -272,7 +277,9 @@ async def test_plan_has_only_tools_of_the_prompt() -> None:
 class BreakingLlama(CountingLlama):
     """Ends after some text of its first response, and continues after its restart."""
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         async with contextlib.aclosing(super().complete(body, admitted=admitted)) as outputs:
             async for output in outputs:
                 if len(self.bodies) == 1 and type(output) is Done:

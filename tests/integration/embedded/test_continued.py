@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from dragoman.backends.embedded.admitted_request import HeldSlot
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Output
 from dragoman.backends.shared.answer import TextReports
@@ -25,7 +26,9 @@ class RecordingLlama(ScriptedLlama):
 
     body: Mapping[str, Any]
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         self.body = body
         async with aclosing(super().complete(body, admitted=admitted)) as outputs:
             async for output in outputs:

@@ -78,9 +78,9 @@ class RepeatingLlama(ScriptedLlama):
         super().__init__(*texts[:-1], *[texts[-1]] * 99)
         self.prompts: list[str] = []
 
-    def complete(self, body: Any, *, admitted: bool = False) -> Any:
+    def complete(self, body: Any, *, admitted: bool = False, slot: Any = None) -> Any:
         self.prompts.append(body["prompt"])
-        return super().complete(body, admitted=admitted)
+        return super().complete(body, admitted=admitted, slot=slot)
 
     async def start(self) -> None:
         """Does nothing: the scripted engine needs no start."""

@@ -1,7 +1,7 @@
 """A request that may use the engine: what it can do there, one thing after the other."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
-from contextlib import aclosing
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, aclosing
 from typing import Any, Final
 
 from dragoman.backends.embedded.engine_output import Output, read_error, read_outputs
@@ -9,6 +9,30 @@ from dragoman.backends.embedded.prefixes.warm import SlotAction
 from dragoman.core.errors import BackendUnavailableError
 
 MessageStream = AsyncGenerator[dict[str, Any], None]
+
+
+class HeldSlot:
+    """A slot of the engine during a block: of one request, or of all requests of a response."""
+
+    def __init__(self) -> None:
+        self._stack, self._is_taken = AsyncExitStack(), False
+
+    async def __aenter__(self) -> "HeldSlot":
+        return self
+
+    async def __aexit__(self, *raised: object) -> None:
+        await self._stack.aclose()
+
+    async def take(self, slot: AbstractAsyncContextManager[None]) -> None:
+        """Enters the block of a slot, unless one is held."""
+        if not self._is_taken:
+            await self._stack.enter_async_context(slot)
+            self._is_taken = True
+
+    def pop_all(self) -> AsyncExitStack:
+        """Leaves the slot to the caller, who releases it."""
+        self._is_taken = False
+        return self._stack.pop_all()
 
 
 class AdmittedRequest:

@@ -68,8 +68,9 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     decide_calls: Annotated[
         bool,
         setting(
-            "Whether a model that calls tools where none fits is asked first whether a request needs a call, and "
-            "answers in words if not (docs/accuracy.md): two more tokens, for models with a measured threshold "
+            "Whether a model that calls tools where none fits is asked, at a new user turn with a free choice, whether "
+            "it needs a call, and answers in words if not (docs/accuracy.md): two more tokens, for models with a "
+            "measured threshold "
             "(`dragoman models calibrate NAME`)."
         ),
     ] = False

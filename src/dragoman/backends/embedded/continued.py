@@ -2,17 +2,23 @@
 
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
-from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.core.backend import OpeningText
 
 GRAMMAR_FIELDS: Final = ("grammar", "grammar_lazy", "grammar_triggers", "preserved_tokens")
 
 
+class CompletesPrompts(Protocol):
+    """What a response and a question need of the engine."""
+
+    def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+        """Yields the output of one completion; see `LlamaProcess.complete`."""
+
+
 def continued(
-    engine: LlamaProcess, body: Mapping[str, Any], opening: OpeningText | None, *, admitted: bool
+    engine: CompletesPrompts, body: Mapping[str, Any], opening: OpeningText | None, *, admitted: bool
 ) -> AsyncGenerator[Output, None]:
     """Returns the output of a completion, of which a part may have been written already.
 
@@ -28,7 +34,7 @@ def continued(
 
 
 async def _continued(
-    engine: LlamaProcess, body: Mapping[str, Any], opening: OpeningText
+    engine: CompletesPrompts, body: Mapping[str, Any], opening: OpeningText
 ) -> AsyncGenerator[Output, None]:
     left = body["n_predict"] - opening.tokens
     if left <= 0:

@@ -23,7 +23,7 @@ from dragoman.backends.embedded.local.measurements import load_calibration
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
-from dragoman.backends.embedded.questions.call_decision import words_grammar, words_notice
+from dragoman.backends.embedded.questions.call_decision import has_distinct_calls, words_grammar, words_notice
 from dragoman.backends.embedded.questions.call_plan import plan_notice, several_calls_from
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
@@ -144,7 +144,7 @@ class EmbeddedModel(Backend):
     def _threshold(self, path: Path) -> float:
         """Returns the probability of a call below which the model answers in words, measured here or catalogued."""
         profile, config, _ = self._description
-        if not config.decide_calls or self._uses_gbnf or not words_grammar(self.format):
+        if not config.decide_calls or self._uses_gbnf or not has_distinct_calls(self.format):
             return 0.0
         own = load_calibration(path)
         return own.words_below if own else profile.words_below if profile else 0.0
@@ -347,7 +347,8 @@ class EmbeddedModel(Backend):
             prepared: what the engine would be sent with a free choice.
             probability: the probability of a call, for the warning.
         """
-        body = prepared.body | {"grammar": words_grammar(self.format)}
+        template = self._description[2].chat_template
+        body = prepared.body | {"grammar": words_grammar(self.format, prepared.tools, template)}
         notice = words_notice(probability, self.words_below)
         warnings = [*prepared.warnings, notice]
         return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)

@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from dragoman.backends.concurrency_limit import ConcurrencyLimiter
 from dragoman.backends.embedded import start_worker
-from dragoman.backends.embedded.admitted_request import AdmittedRequest
+from dragoman.backends.embedded.admitted_request import AdmittedRequest, HeldSlot
 from dragoman.backends.embedded.engine import llama_server
 from dragoman.backends.embedded.engine.hardware import Hardware
 from dragoman.backends.embedded.engine.load_log import LoadFacts
@@ -147,13 +147,16 @@ class LlamaProcess:
                     ended_s = ended_s or loop.time()
         return total / (ended_s - began_s) if ended_s > began_s else 0.0
 
-    async def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
+    async def complete(
+        self, body: Mapping[str, Any], *, admitted: bool = False, slot: HeldSlot | None = None
+    ) -> AsyncGenerator[Output, None]:
         """Yields the output of one completion; closing the generator stops it within a token.
 
         Args:
             body: the request, as llama.cpp's `/completion` accepts it; `prefix_chars` is the length of the prompt's
                 constant prefix, which is restored or saved.
             admitted: whether it belongs to a response that has begun, which a full queue must not reject.
+            slot: what holds the slot of the response, from its first completion on; None: only this one needs it.
 
         Yields:
             The prompt's progress, then text, then one `Done`.
@@ -163,7 +166,7 @@ class LlamaProcess:
             DragomanError: it could not begin, was rejected, or broke off.
         """
         sent = {key: value for key, value in body.items() if key != "prefix_chars"}
-        async with self._admit(admitted=admitted) as request:
+        async with self._admit(admitted=admitted, shared=slot) as request:
             if self.prefixes is None or "media" in sent:
                 completion = request.complete(sent)
             else:
@@ -194,16 +197,15 @@ class LlamaProcess:
                     yield message["piece"].encode()
 
     @contextlib.asynccontextmanager
-    async def _admit(self, *, admitted: bool) -> AsyncGenerator[AdmittedRequest, None]:
-        """Waits for a free slot, and holds it in the block."""
-        async with contextlib.AsyncExitStack() as slot:
-            await slot.enter_async_context(self._limiter.acquire(may_exceed_queue=admitted))
+    async def _admit(self, *, admitted: bool, shared: HeldSlot | None = None) -> AsyncGenerator[AdmittedRequest, None]:
+        """Waits for a free slot, unless the response has one, and holds it in the block."""
+        async with HeldSlot() as own:
+            slot = own if shared is None else shared
+            await slot.take(self._limiter.acquire(may_exceed_queue=admitted))
             await self._await_ready()
             yield AdmittedRequest(partial(self._messages, slot), self.count, self._settings.context_window)
 
-    async def _messages(
-        self, slot: contextlib.AsyncExitStack, sent: Mapping[str, Any]
-    ) -> AsyncGenerator[dict[str, Any], None]:
+    async def _messages(self, slot: HeldSlot, sent: Mapping[str, Any]) -> AsyncGenerator[dict[str, Any], None]:
         """Runs one request in the child. If it is cancelled, `slot` is kept until the child has stopped."""
         self._last_id += 1
         id, inbox = self._last_id, asyncio.Queue[dict[str, Any] | DragomanError]()

@@ -11,13 +11,15 @@ from typing import Any, Protocol
 import msgspec
 
 from dragoman.backends.continuation import continued_notice, may_constrain
-from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, continued
+from dragoman.backends.embedded.admitted_request import HeldSlot
+from dragoman.backends.embedded.continued import GRAMMAR_FIELDS, CompletesPrompts, continued
 from dragoman.backends.embedded.continued_output import continued_output
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.llama_process import LlamaProcess
 from dragoman.backends.embedded.questions.ask import WeighedAnswers
-from dragoman.backends.embedded.questions.call_decision import ask_if_needed, may_decide
+from dragoman.backends.embedded.questions.call_decision import ask_if_possible, may_decide
 from dragoman.backends.embedded.questions.call_plan import may_plan, planned_calls
+from dragoman.backends.embedded.questions.holding_engine import HoldingEngine
 from dragoman.backends.embedded.questions.reporting_engine import ReportingEngine
 from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
@@ -97,6 +99,7 @@ class EmbeddedResponse:
         self._grammar_refused = False
         self._question: WeighedAnswers | None = None
         self._prompt_tokens = 0
+        self._engine: CompletesPrompts = backend.engine
 
     async def _set_up(self, request: Request, *, last: bool = False) -> None:
         self._request = request = await self._backend.show_documents(request)
@@ -111,8 +114,20 @@ class EmbeddedResponse:
     async def events(self) -> EventStream:
         """Yields the whole response; re-asks the model if the first completion is of no use."""
         await self._set_up(self._request)
-        if self._backend.words_below or self._backend.several_calls_from:
+        if not self._may_ask():
+            async with aclosing(self._completions()) as batches:
+                async for batch in batches:
+                    yield batch
+            return
+        async with HeldSlot() as slot:
+            self._engine = HoldingEngine(self._backend.engine, slot)
             await self._count_calls()
+            async with aclosing(self._completions()) as batches:
+                async for batch in batches:
+                    yield batch
+
+    async def _completions(self) -> EventStream:
+        """Yields the response, of one or two completions."""
         async with aclosing(self._complete(admitted=self._question is not None)) as batches:
             async for batch in batches:
                 yield batch
@@ -122,23 +137,30 @@ class EmbeddedResponse:
                     yield batch
         yield self._finish()
 
+    def _may_ask(self) -> bool:
+        """Returns whether the model is asked how many calls it needs."""
+        prepared, context = self._prepared, self._context
+        if context.reasked or context.opening or prepared.suffix or not prepared.has_tools:
+            return False
+        return self._decides() or self._plans()
+
+    def _decides(self) -> bool:
+        return bool(self._backend.words_below) and may_decide(self._request)
+
+    def _plans(self) -> bool:
+        return bool(self._backend.several_calls_from) and may_plan(self._request)
+
     async def _count_calls(self) -> None:
         """Asks the model how many calls it needs; constrains the response to words for none, and to several calls."""
-        prepared, context, backend, request = self._prepared, self._context, self._backend, self._request
-        decides = bool(backend.words_below) and may_decide(request)
-        plans = bool(backend.several_calls_from) and may_plan(request)
-        begins = not (context.reasked or context.opening or prepared.suffix)
-        if not (begins and prepared.has_tools and (decides or plans)):
-            return
-        engine = ReportingEngine(backend.engine, self._report, context)
-        found = await ask_if_needed(engine, prepared.body, weighs_opening=decides)
+        prepared, backend, request, decides = self._prepared, self._backend, self._request, self._decides()
+        engine = ReportingEngine(self._engine, self._report, self._context)
+        found, self._question = await ask_if_possible(engine, prepared.body, weighs_opening=decides)
         if found is None:
             return
-        self._question = found.answers
         log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)
         if decides and found.value < backend.words_below:
             self._prepared = backend.prepare_words(prepared, found.value)
-        elif plans:
+        elif self._plans():
             required = request.tool_choice.mode == "required"
             calls = planned_calls(found.answers.probabilities, backend.several_calls_from, required=required)
             if calls:
@@ -237,7 +259,7 @@ class EmbeddedResponse:
         return 0 if admitted or self._context.opening is None else self._context.opening.tokens
 
     def _run_engine(self, body: Mapping[str, Any], admitted: bool) -> AsyncGenerator[Output, None]:
-        return continued(self._backend.engine, body, None if admitted else self._context.opening, admitted=admitted)
+        return continued(self._engine, body, None if admitted else self._context.opening, admitted=admitted)
 
     def _continued(self, error: DragomanError) -> Notice:
         """Returns the warning that the engine failed, and continues the text after its restart."""

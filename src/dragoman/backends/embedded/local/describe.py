@@ -4,6 +4,7 @@ from typing import Any
 
 import msgspec
 
+from dragoman import formats
 from dragoman.backends.embedded import gguf
 from dragoman.backends.embedded.config import EmbeddedConfig, context_window_of
 from dragoman.backends.embedded.local.files import LocalModel
@@ -15,6 +16,7 @@ from dragoman.backends.embedded.local.model_facts import (
     profile_of,
     projector_of,
 )
+from dragoman.backends.embedded.questions.call_decision import has_distinct_calls
 from dragoman.backends.embedded.weights import format_size
 from dragoman.backends.embedded.weights.job import SPLIT_FILE
 
@@ -65,17 +67,18 @@ def describe(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | No
         "call_format_found_by": format.by if format else None,
         "call_format_reason": format.why if format else None,
         "memory_mb": round(needed_bytes(model, config) / MB),
-        "calls": _call_threshold(model, config) if format else None,
+        "calls": _call_threshold(model, config, format) if format else None,
     }
 
 
-def _call_threshold(model: LocalModel, config: EmbeddedConfig) -> dict[str, Any]:
+def _call_threshold(model: LocalModel, config: EmbeddedConfig, format: FormatFacts) -> dict[str, Any]:
     """Returns when the model answers in words, and how that is known."""
     own, profile = load_calibration(model.path), profile_of(model)
     below = own.words_below if own else profile.words_below if profile else 0.0
+    is_possible = config.engine == "xllamacpp" and has_distinct_calls(formats.get(format.name))
     return {
         "words_below": below,
-        "asked": bool(below) and config.decide_calls and config.engine == "xllamacpp",
+        "asked": bool(below) and config.decide_calls and is_possible,
         "calibrated": msgspec.to_builtins(own) if own else None,
     }
 

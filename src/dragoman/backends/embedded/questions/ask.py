@@ -4,27 +4,20 @@ The prompt of the question is that of the response plus a suffix, so the engine 
 is cached, and stays cached for the response, which begins with the same prompt.
 """
 
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import aclosing
-from typing import Any, Final, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from dragoman.backends.embedded.continued import extended
-from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenProbabilities
+from dragoman.backends.embedded.continued import CompletesPrompts, extended
+from dragoman.backends.embedded.engine_output import Done, Progress, TokenProbabilities
 from dragoman.core.errors import UpstreamError
 from dragoman.core.messages import Usage
 
 _BIAS: Final = 100.0
 """Added to the logits of all answers: no other token is left, and the ratio of their probabilities is unchanged."""
 _PROMPT_FIELDS: Final = ("prompt", "media", "prefix_chars", "cache_prompt")
-
-
-class CompletesPrompts(Protocol):
-    """What a question needs of the engine."""
-
-    def complete(self, body: Mapping[str, Any], *, admitted: bool = False) -> AsyncGenerator[Output, None]:
-        """Yields the output of one completion; see `LlamaProcess.complete`."""
 
 
 class WeighedAnswers(NamedTuple):

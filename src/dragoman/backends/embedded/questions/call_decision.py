@@ -5,14 +5,15 @@ measured for the model (`calibration`), the response is constrained to words.
 """
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from dragoman.backends.embedded.questions.ask import CompletesPrompts, WeighedAnswers, ask
+from dragoman.backends.embedded.continued import CompletesPrompts
+from dragoman.backends.embedded.questions.ask import WeighedAnswers, ask
 from dragoman.constraints.words_only import words_only_grammar
 from dragoman.core.errors import DragomanError, QueueFullError, loggable_message
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request, Text, ToolResult
+from dragoman.core.messages import Request, Text, Tool, ToolResult
 from dragoman.parsing.format import Format
 
 log = logging.getLogger("dragoman.embedded")
@@ -23,6 +24,7 @@ _NO_CALL: Final = COUNTS[0]
 OPENINGS: Final = ("```", "{", "The", "Hello", "You", "It", "In", "To", "Sure", "Yes", "No", "Here")
 """Usual first tokens of a reply; with the first two, small models open a call."""
 _CALL_OPENINGS: Final = OPENINGS[:2]
+_JSON_OPENERS: Final = {"{", "[", "`"}
 
 
 class CallProbability(NamedTuple):
@@ -47,10 +49,17 @@ async def call_probability(
     Raises:
         DragomanError: see `ask`.
     """
-    if not weighs_opening:
+    opening = await ask(engine, body, "", OPENINGS) if weighs_opening else None
+    return await _counted(engine, body, opening)
+
+
+async def _counted(
+    engine: CompletesPrompts, body: Mapping[str, Any], opening: WeighedAnswers | None
+) -> CallProbability:
+    """Returns the probability of a call, after the question for the opening, if there was one."""
+    if opening is None:
         answers = await ask(engine, body, QUESTION, COUNTS)
         return CallProbability(1 - answers.probabilities[_NO_CALL], answers)
-    opening = await ask(engine, body, "", OPENINGS)
     answers = await ask(engine, body, QUESTION, COUNTS, admitted=True)
     value = (1 - answers.probabilities[_NO_CALL]) * opening_probability(opening)
     cost = answers._replace(
@@ -65,10 +74,12 @@ def opening_probability(opening: WeighedAnswers) -> float:
     return sum(opening.probabilities[each] for each in _CALL_OPENINGS)
 
 
-async def ask_if_needed(
+async def ask_if_possible(
     engine: CompletesPrompts, body: Mapping[str, Any], *, weighs_opening: bool
-) -> CallProbability | None:
-    """Returns the probability of a call; None if the question failed, which does not fail the response.
+) -> tuple[CallProbability | None, WeighedAnswers | None]:
+    """Returns the probability of a call, None if a question failed, and the answers that cost something.
+
+    A failed question does not fail the response.
 
     Args:
         engine: the engine.
@@ -78,13 +89,17 @@ async def ask_if_needed(
     Raises:
         QueueFullError: all slots and the queue are taken.
     """
+    opening = None
     try:
-        return await call_probability(engine, body, weighs_opening=weighs_opening)
+        if weighs_opening:
+            opening = await ask(engine, body, "", OPENINGS)
+        found = await _counted(engine, body, opening)
+        return found, found.answers
     except QueueFullError:
         raise
     except DragomanError as error:
         log.warning("the model was not asked whether to call a tool: %s", loggable_message(error))
-        return None
+        return None, opening
 
 
 def may_decide(request: Request) -> bool:
@@ -102,10 +117,31 @@ def has_new_question(request: Request) -> bool:
     return any(isinstance(part, Text) for part in last.parts)
 
 
-def words_grammar(format: Format) -> str:
-    """Returns the grammar of a reply without calls, for LLGuidance; "" if the texts that begin calls are not known."""
-    markers = dict.fromkeys((*format.calls, *(format.markup.calls if format.markup else ())))
-    return words_only_grammar((*markers,), format.reasoning_tags) if markers else ""
+def has_distinct_calls(format: Format) -> bool:
+    """Returns whether calls in this format differ from words by markers, or by JSON with the name of a tool."""
+    if not _call_markers(format):
+        return False
+    untagged = "".join(format.markup.untagged_calls) if format.markup else ""
+    return not untagged or (format.arguments != "Python" and set(untagged) <= _JSON_OPENERS)
+
+
+def words_grammar(format: Format, tools: Sequence[Tool], template: str) -> str:
+    """Returns the grammar of a reply without calls, for LLGuidance; "" if calls do not differ enough from words.
+
+    Args:
+        format: the format of the model.
+        tools: the tools that the model may call otherwise.
+        template: the chat template; reasoning is allowed if its marker is in it.
+    """
+    if not has_distinct_calls(format):
+        return ""
+    reasoning = {opening: closing for opening, closing in format.reasoning_tags.items() if opening in template}
+    return words_only_grammar(_call_markers(format), [tool.name for tool in tools], reasoning)
+
+
+def _call_markers(format: Format) -> Sequence[str]:
+    """Returns the texts that begin calls."""
+    return [*dict.fromkeys((*format.calls, *(format.markup.calls if format.markup else ())))]
 
 
 def words_notice(probability: float, threshold: float) -> Notice:

@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from typing import Any
 
+from dragoman.backends.embedded.continued import CompletesPrompts
 from dragoman.backends.embedded.engine_output import Output, Progress
-from dragoman.backends.embedded.questions.ask import CompletesPrompts
 from dragoman.core.backend import ExchangeContext
 
 
