@@ -15,7 +15,7 @@ from dragoman.steps import apply
 from dragoman.steps.read import FIELD, read_steps
 from dragoman.text.json_cursor import Cursor
 
-_CHANGED = ("tools", "tool_choice", "parallel_tool_calls")
+_CHANGED = ("tools", "tool_choice", "parallel_tool_calls", "functions", "function_call")
 
 
 class StepsNow(NamedTuple):
@@ -50,10 +50,10 @@ def apply_steps(body: Mapping[str, Any], api: Api, steps: Mapping[str, Any] | st
         UsageError: The body or the steps are not JSON.
     """
     request = parse_request(body, api)
-    if steps:
+    if steps != "":
         try:
             raw = msgspec.Raw(msgspec.json.encode(steps))
-        except TypeError as error:
+        except (TypeError, UnicodeEncodeError) as error:
             raise UsageError(f"expected steps as JSON has them: {error} - at steps") from None
         request = replace(request, steps=read_steps(Cursor(raw, "steps")))
     applied = apply.apply_steps(request)
@@ -63,5 +63,6 @@ def apply_steps(body: Mapping[str, Any], api: Api, steps: Mapping[str, Any] | st
         changed = {name: value for name, value in changed.items() if name not in _CHANGED}
         changed |= {name: written[name] for name in _CHANGED if name in written}
     if applied.allowed is None:
-        return StepsNow(changed, tuple(tool.name for tool in request.tools), (), applied.notices)
+        tools = request.tools if request.tool_choice.mode != "none" else ()
+        return StepsNow(changed, tuple(tool.name for tool in tools), (), applied.notices)
     return StepsNow(changed, applied.allowed.tools, applied.allowed.open, applied.notices)

@@ -214,11 +214,11 @@ class Steps(FrozenStruct, frozen=True):
     terminal: tuple[str, ...] = ()
     """Tools that end the turn: allowed once all required steps are done, and required then."""
     max_calls: int = 40
-    """Calls in a turn after which the steps are given up."""
+    """Calls in a turn after which no tool may be called; `at_limit` names the exception."""
     max_calls_per_tool: Mapping[str, int] = {}
     """Calls of a tool in a turn, failed ones included; "*": of each other tool."""
     max_failures: int = 5
-    """Failed calls in a row after which the steps are given up."""
+    """Failed calls in a row after which the same holds."""
     at_limit: Literal["text", "terminal"] = "text"
     """What follows after a limit: an answer in words, or the terminal tool."""
     after: Literal["free", "text"] = "free"

@@ -194,8 +194,8 @@ class ResponseBuilder:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
                 stages.append(ReplySchemaCheck(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
-        if vendor_tools is None and (steps := call_filter(request)) is not None:  # else each round has its own
-            stages.append(steps)
+        if vendor_tools is None and request.prompt_tools:  # else each round has its own
+            stages += filter(None, [call_filter(request, job.context.disabled_repairs)])
         if edit.applied:
             stages.append(EditReport(edit.applied))
         early = request.stream and bool(request.dialect) and dialects.get(request.dialect).usage_in_first_event

@@ -1,5 +1,6 @@
 """Restricts a request to what its steps allow now: the tools that may be called, and the tool choice."""
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from msgspec.structs import replace
@@ -38,23 +39,30 @@ def apply_steps(request: Request) -> AppliedSteps:
     steps = request.steps
     if steps is None:
         return AppliedSteps(request)
+    choice, is_derived = request.tool_choice, steps.derive
+    gives_way = is_derived or steps.is_default
     if steps.derive:
         steps = derive_steps(request, steps.path)
         if steps is None:
             return _not_applied(request, "no terminal tool and no dependency of a tool was found", "derive")
     if error := missing_tool(steps, request.tools):
-        if not steps.is_default:
+        if not gives_way:
             raise error
         return _not_applied(request, error.message, steps.path) if request.tools else AppliedSteps(request)
-    choice = request.tool_choice
     if choice.mode == "none":
         return _not_applied(request, "tool_choice forbids calls", "tool_choice")
     names = [tool.name for tool in request.tools if tool.kind == "function"]
     allowed = allowed_now(steps, names, progress_of(request.messages))
-    notice = _notice(allowed)
+    if is_derived and allowed.state == "limit":
+        return _not_applied(request, f"derived ones end after {allowed.limit}", allowed.limit)
+    if allowed.state == "open" and not steps.ordered and len(names) < len(request.tools):
+        allowed = allowed._replace(mode="required")  # the vendor's tools may be called too
+    notice = _notice(allowed, names)
     if choice.mode == "named" and not _is_end(allowed):
+        if gives_way and choice.name not in allowed.tools:
+            return _not_applied(request, f"tool_choice names {quote(choice.name)}", "tool_choice")
         _require_allowed(choice.name, allowed)
-        return AppliedSteps(request, (notice,), allowed)
+        allowed = allowed._replace(tools=(choice.name,), mode="named")
     return AppliedSteps(_restricted(request, allowed), (notice,), allowed)
 
 
@@ -74,7 +82,7 @@ def _restricted(request: Request, allowed: Allowed) -> Request:
     choice, tools = request.tool_choice, request.tools
     match allowed.mode:
         case "none":
-            return replace(request, tool_choice=replace(choice, mode="none", name=""))
+            return replace(request, prompt_tools=tools, tool_choice=replace(choice, mode="none", name=""))
         case "auto":
             choice = choice if choice.mode != "named" else replace(choice, mode="auto", name="")
         case "named":
@@ -105,13 +113,16 @@ def _not_applied(request: Request, why: str, detail: str) -> AppliedSteps:
     return AppliedSteps(replace(request, steps=None), (notice,))
 
 
-def _notice(allowed: Allowed) -> Notice:
+def _notice(allowed: Allowed, offered: Sequence[str]) -> Notice:
     may = " or ".join(allowed.tools)
     if allowed.limit:
         then = f"{may} must be called" if may else "the model answers in words"
         left = f" with {', '.join(allowed.open)} not done" if allowed.open else ""
         message = f"the steps end after {allowed.limit}{left}: {then}"
         return Notice("steps_limit_reached", message, detail=allowed.limit)
+    later = [name for name in offered if name not in allowed.tools]
+    if allowed.mode == "auto" and later:
+        return Notice("steps_applied", f"the model decides, but may not call {', '.join(later)} now", detail="free")
     if allowed.mode in ("none", "auto"):
         return Notice("steps_applied", "all steps are done", detail="done")
     left = f"; steps left: {', '.join(allowed.open)}" if allowed.open else ""

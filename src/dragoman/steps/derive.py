@@ -12,25 +12,26 @@ words contain something like an id, if its tool has succeeded earlier in the con
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Final
+from itertools import islice
+from typing import Any, Final, NamedTuple
 
 from dragoman.core.errors import RequestError
-from dragoman.core.messages import ANY_TOOL, Message, Request, Steps, Text, Tool, ToolCall, ToolResult
-from dragoman.steps.progress import progress_of, succeeded
+from dragoman.core.messages import ANY_TOOL, Message, Request, Steps, Text, Tool
+from dragoman.steps.progress import progress_of, succeeded_names
 from dragoman.steps.validate import MAX_STEPS, validate_steps
 from dragoman.text.json_cursor import load_json
 
 MAX_FAILURES: Final = 3
 MAX_DERIVED_CALLS: Final = 24
-"""Calls of a turn after which derived steps are given up."""
+"""Calls of a turn after which derived steps no longer apply."""
 _MAX_TEXT_CHARS: Final = 4000
 """Characters of a description that are read."""
 _TERMINAL_NAME: Final = re.compile(
-    r"submit|submit_(?:final_)?(?:report|answer|result|results|findings|solution|summary|review)|finish(?:_task)?|"
-    r"final_?(?:answer|report|result)|report(?:_results?|_findings?)?|task_complete|complete_task|attempt_completion"
+    r"submit_(?:final_)?(?:report|answer|result|results|findings|solution|summary|review)|finish(?:_task)?|"
+    r"final_?(?:answer|report|result)|report_(?:results?|findings?)|task_complete|complete_task|attempt_completion"
 )
 _TERMINAL_TEXT: Final = re.compile(
-    r"\b(?:ends? the (?:task|run|session|workflow)|call (?:this|it) last|"
+    r"\b(?:ends? the (?:task|run|workflow)|call (?:this|it) last|"
     r"call (?:this|it) (?:once|when) (?:you are |all is )?(?:done|finished)|as the (?:last|final) step)\b",
     re.IGNORECASE,
 )
@@ -45,8 +46,27 @@ _NAMES_RESULT: Final = re.compile(
 _NEEDS_VERB: Final = re.compile(r"[`'\"]?(?:\(\))?\s+(?:returned|returns|found|listed|lists|first)\b", re.IGNORECASE)
 """Matches text after a name that `call` or `as` comes before."""
 _BEFORE_CHARS: Final = 40
+_NEGATED: Final = re.compile(r"(?:\b(?:not|never|without|no)\b|n['\u2019]t\b)[^.!?;\n]*\Z", re.IGNORECASE)
+"""Matches text that ends in a sentence with a negation."""
+_NEGATION_CHARS: Final = 80
+"""Characters before a phrase in which a negation is looked for."""
+_PLURALS: Final = (("s", ""), ("es", ""), ("ies", "y"))
 _WORD: Final = re.compile(r"[A-Za-z_][\w-]*")
 _USER_WORD: Final = re.compile(r"[\w-]{3,64}")
+
+
+class _ToolFacts(NamedTuple):
+    """What is read of a tool, once."""
+
+    name: str
+    name_parts: frozenset[str]
+    """Words of its name."""
+    description: str
+    properties: Mapping[str, str]
+    """Required parameters with their descriptions."""
+    parameters: frozenset[str]
+    """Names of these."""
+    returns_ids: bool
 
 
 def derive_steps(request: Request, path: str = "") -> Steps | None:
@@ -56,15 +76,16 @@ def derive_steps(request: Request, path: str = "") -> Steps | None:
         request: The request, with the whole conversation.
         path: Position of what asks for them, for errors.
     """
-    tools = [tool for tool in request.tools if tool.kind == "function" and tool.loading == "listed"]
-    if not 1 < len(tools) <= MAX_STEPS:
+    offered = [tool for tool in request.tools if tool.kind == "function" and tool.loading == "listed"]
+    if not 1 < len(offered) <= MAX_STEPS:
         return None
+    tools = list(map(_facts, offered))
     ends = [tool.name for tool in tools if _is_terminal(tool)]
     terminal = tuple(ends) if len(ends) == 1 else ()
     prerequisites = _prerequisites(tools, request.messages, terminal)
     if not prerequisites and not terminal:
         return None
-    is_new = terminal and not _succeeded_names(request.messages)
+    is_new = terminal and not succeeded_names(request.messages)
     required = (ANY_TOOL,) if is_new else ()
     steps = Steps(required, prerequisites=prerequisites, terminal=terminal, max_calls=MAX_DERIVED_CALLS, path=path)
     try:
@@ -74,61 +95,80 @@ def derive_steps(request: Request, path: str = "") -> Steps | None:
     return steps
 
 
-def _is_terminal(tool: Tool) -> bool:
-    name = _snake_case(tool.name)
-    return bool(_TERMINAL_NAME.fullmatch(name) or _TERMINAL_TEXT.search(tool.description[:_MAX_TEXT_CHARS]))
+def _facts(tool: Tool) -> _ToolFacts:
+    name, description, properties = _snake_case(tool.name), tool.description[:_MAX_TEXT_CHARS], _required(tool)
+    returns_ids = bool(_PRODUCER_VERB.match(name) and _IDS.search(description))
+    parameters = frozenset(map(_snake_case, properties))
+    return _ToolFacts(tool.name, frozenset(name.split("_")), description, properties, parameters, returns_ids)
+
+
+def _is_terminal(tool: _ToolFacts) -> bool:
+    if _TERMINAL_NAME.fullmatch(_snake_case(tool.name)):
+        return True
+    return any(not _is_negated(tool.description, found.start()) for found in _TERMINAL_TEXT.finditer(tool.description))
+
+
+def _is_negated(text: str, end: int) -> bool:
+    return _NEGATED.search(text[max(0, end - _NEGATION_CHARS) : end]) is not None
 
 
 def _prerequisites(
-    tools: Sequence[Tool], messages: Sequence[Message], terminal: tuple[str, ...]
+    tools: Sequence[_ToolFacts], messages: Sequence[Message], terminal: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
     """Returns what each tool needs and the conversation does not contain yet."""
     names = {tool.name for tool in tools}.difference(terminal)
     progress = progress_of(messages)
     failed = {name for name, count in progress.calls.items() if count >= MAX_FAILURES and not progress.done.get(name)}
-    known = failed | (_succeeded_names(messages) - progress.done.keys())
-    ids_are_known = _user_names_ids(messages)
+    known = failed | (succeeded_names(messages) - progress.done.keys())
+    producers = {} if _user_names_ids(messages) else _producers_by_word(tools)
     found: dict[str, tuple[str, ...]] = {}
     for tool in tools:
-        properties = _required_properties(tool)
-        needed = dict.fromkeys(_named_tools(tool, properties, names))
-        if not ids_are_known:
-            needed |= dict.fromkeys(_producers(tool, properties, tools))
+        needed = dict.fromkeys([*_named_tools(tool, names), *_producers(tool, producers)])
         if before := tuple(name for name in needed if name != tool.name and name in names and name not in known):
             found[tool.name] = before
     return found
 
 
-def _named_tools(tool: Tool, properties: Mapping[str, str], names: set[str]) -> Iterator[str]:
+def _named_tools(tool: _ToolFacts, names: set[str]) -> Iterator[str]:
     """Yields the tools whose results the descriptions of a tool and its parameters ask for."""
-    for text in (tool.description[:_MAX_TEXT_CHARS], *properties.values()):
+    for text in (tool.description, *tool.properties.values()):
         for word in _WORD.finditer(text):
-            if word[0] not in names:
+            if word[0] not in names or _is_negated(text, word.start()):
                 continue
             before = _NAMES_RESULT.search(text[max(0, word.start() - _BEFORE_CHARS) : word.start()])
             if before and (not before[0].lower().startswith(("call", "as")) or _NEEDS_VERB.match(text, word.end())):
                 yield word[0]
 
 
-def _producers(tool: Tool, properties: Mapping[str, str], tools: Sequence[Tool]) -> Iterator[str]:
+def _producers_by_word(tools: Sequence[_ToolFacts]) -> Mapping[str, Sequence[_ToolFacts]]:
+    """Returns the tools that return ids by the words of their names, each in the singular too."""
+    found: dict[str, list[_ToolFacts]] = {}
+    for tool in tools:
+        if not tool.returns_ids:
+            continue
+        singular = {
+            word.removesuffix(end) + more for word in tool.name_parts for end, more in _PLURALS if word.endswith(end)
+        }
+        for word in tool.name_parts | singular:
+            found.setdefault(word, []).append(tool)
+    return found
+
+
+def _producers(tool: _ToolFacts, producers: Mapping[str, Sequence[_ToolFacts]]) -> Iterator[str]:
     """Yields the tool that finds the value of an id parameter, where there is exactly one."""
-    for parameter in map(_snake_case, properties):
+    for parameter in tool.parameters if producers else ():
         kind = parameter.removesuffix("_id")
         if kind == parameter or len(kind) < 3:
             continue
-        found = [each.name for each in tools if each is not tool and _finds_ids(each, kind, parameter)]
+        word = kind.rsplit("_", 1)[-1]
+        own = {parameter, "id", f"{word}_id"}
+        others = (each.name for each in producers.get(word, ()) if each is not tool and own.isdisjoint(each.parameters))
+        found = list(islice(others, 2))
         if len(found) == 1:
             yield found[0]
 
 
-def _finds_ids(tool: Tool, kind: str, parameter: str) -> bool:
-    name, description = _snake_case(tool.name), tool.description[:_MAX_TEXT_CHARS]
-    if not _PRODUCER_VERB.match(name) or kind.rsplit("_", 1)[-1] not in name or not _IDS.search(description):
-        return False
-    return parameter not in map(_snake_case, _required_properties(tool))
-
-
-def _required_properties(tool: Tool) -> Mapping[str, str]:
+def _required(tool: Tool) -> Mapping[str, str]:
     """Returns the required parameters of a tool with their descriptions; none if its schema is unusual."""
     try:
         schema: Any = load_json(tool.parameters)
@@ -140,13 +180,6 @@ def _required_properties(tool: Tool) -> Mapping[str, str]:
         return {}
     names = [name for name in required[:MAX_STEPS] if isinstance(name, str) and isinstance(properties.get(name), dict)]
     return {name: str(properties[name].get("description", ""))[:_MAX_TEXT_CHARS] for name in names}
-
-
-def _succeeded_names(messages: Sequence[Message]) -> set[str]:
-    """Returns the tools that have succeeded in the whole conversation."""
-    parts = [part for message in messages for part in message.parts]
-    done = {part.call_id for part in parts if isinstance(part, ToolResult) and succeeded(part)}
-    return {part.name for part in parts if isinstance(part, ToolCall) and part.id in done}
 
 
 def _user_names_ids(messages: Sequence[Message]) -> bool:

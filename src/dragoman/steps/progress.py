@@ -12,7 +12,14 @@ _NO_ERROR: Final = re.compile(
     r'\W{0,8}errors?["\']?\s{0,8}[:=]\s{0,8}(?:null|none|false|0\b|""|\[\s{0,8}\]|\{\s{0,8}\})', re.I
 )
 """Matches the beginning of a result whose error field is empty."""
-_CONTENT: Final = (Text, Image, Document, Audio)
+_STATUS_ERROR: Final = re.compile(
+    r"""\W{0,8}(?:(?:success|ok)["']?\s{0,8}[:=]\s{0,8}false\b|status["']?\s{0,8}[:=]\s{0,8}["']?(?:error|fail))""",
+    re.I,
+)
+"""Matches the beginning of a result that says so in another field."""
+_FAILED_THINGS: Final = re.compile(r"""\W{0,8}(?:failed|failure)(?!["']?\s{0,8}(?::|$|\n|to\b))""", re.I)
+"""Matches the beginning of a result about something that failed, such as payments."""
+_CONTENT: Final = (Image, Document, Audio)
 
 
 class TurnProgress(NamedTuple):
@@ -33,31 +40,58 @@ class TurnProgress(NamedTuple):
 
 def progress_of(messages: Sequence[Message]) -> TurnProgress:
     """Returns the calls since the user's last message; a text next to tool results does not begin a turn."""
-    calls: list[ToolCall] = []
-    results: dict[str, bool] = {}
-    failures, has_success = 0, False
-    for message in reversed(messages):
-        if _begins_turn(message):
-            break
-        for part in reversed(message.parts):
-            if isinstance(part, ToolCall):
-                calls.append(part)
-            elif isinstance(part, ToolResult) and part.call_id not in results:
-                results[part.call_id] = succeeded(part)
-                has_success = has_success or results[part.call_id]
-                failures += not has_success
-    keys = {call_key(call.name, call.arguments) for call in calls if results.get(call.id)}
+    start = next((n for n in reversed(range(len(messages))) if _begins_turn(messages, n)), 0)
+    calls, answers = _answered(messages[start:])
+    failures = 0
+    for is_success in answers.values():
+        failures = 0 if is_success else failures + 1
+    keys = {call_key(calls[n].name, calls[n].arguments) for n, is_success in answers.items() if is_success}
     return TurnProgress(Counter(call.name for call in calls), Counter(name for name, _ in keys), failures)
+
+
+def succeeded_names(messages: Sequence[Message]) -> set[str]:
+    """Returns the tools that have succeeded in the whole conversation."""
+    calls, answers = _answered(messages)
+    return {calls[number].name for number, is_success in answers.items() if is_success}
+
+
+def _answered(messages: Sequence[Message]) -> tuple[list[ToolCall], dict[int, bool]]:
+    """Returns the calls, and by the number of a call whether it succeeded, in the order of the results.
+
+    A result is that of the last call of its id that has none yet: some servers use the same ids in each response.
+    """
+    calls: list[ToolCall] = []
+    waiting: dict[str, list[int]] = {}
+    last: dict[str, int] = {}
+    answers: dict[int, bool] = {}
+    for part in (part for message in messages for part in message.parts):
+        if isinstance(part, ToolCall):
+            waiting.setdefault(part.id, []).append(len(calls))
+            calls.append(part)
+        elif isinstance(part, ToolResult):
+            if numbers := waiting.get(part.call_id):
+                last[part.call_id] = numbers.pop()
+            if (number := last.get(part.call_id)) is not None:
+                answers[number] = succeeded(part)
+    return calls, answers
 
 
 def succeeded(result: ToolResult) -> bool:
     """Returns whether a result is not an error, by its flag or, for APIs without one, by how its text begins."""
     if result.is_error:
         return False
-    return not is_error(result) or _NO_ERROR.match(result_text(result)) is not None
+    text = result_text(result)
+    if _STATUS_ERROR.match(text):
+        return False
+    return not is_error(result) or (_NO_ERROR.match(text) or _FAILED_THINGS.match(text)) is not None
 
 
-def _begins_turn(message: Message) -> bool:
+def _begins_turn(messages: Sequence[Message], number: int) -> bool:
+    """Returns whether a message is a question of the user; images after results belong to these."""
+    message = messages[number]
     if message.role != "user" or any(isinstance(part, ToolResult) for part in message.parts):
         return False
-    return any(isinstance(part, _CONTENT) for part in message.parts)
+    if any(isinstance(part, Text) for part in message.parts):
+        return True
+    follows = number > 0 and any(isinstance(part, ToolResult) for part in messages[number - 1].parts)
+    return not follows and any(isinstance(part, _CONTENT) for part in message.parts)

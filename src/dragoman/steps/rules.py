@@ -2,10 +2,10 @@
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Final, Literal, NamedTuple, TypeAlias
 
-from dragoman.core.messages import ANY_TOOL, Steps
-from dragoman.steps.progress import TurnProgress
+from dragoman.core.messages import ANY_TOOL, Request, Steps
+from dragoman.steps.progress import TurnProgress, progress_of
 
 State: TypeAlias = Literal["open", "terminal", "free", "finished", "limit"]
 """`open`: required steps are left. `terminal`: only the terminal tool is. `free`: the model decides. `finished`: a
@@ -27,6 +27,39 @@ class Allowed(NamedTuple):
     """Required steps that are left, the terminal tools not included."""
     limit: str = ""
     """The limit that was reached."""
+
+
+class CallsLeft(NamedTuple):
+    """How many calls of a response the limits allow."""
+
+    total: int | None = None
+    """None: any number."""
+    by_tool: Mapping[str, int] = {}
+    """Of a tool; "*": of each other tool."""
+
+    def allows(self, name: str, counts: Mapping[str, int]) -> bool:
+        """Returns whether a further call of a tool is allowed after these of the same response."""
+        if self.total is not None and sum(counts.values()) >= self.total:
+            return False
+        limit = self.by_tool.get(name, self.by_tool.get(ANY_TOOL))
+        return limit is None or counts.get(name, 0) < limit
+
+
+UNLIMITED: Final = CallsLeft()
+
+
+def calls_left(request: Request) -> CallsLeft:
+    """Returns how many calls the limits of the steps leave for the next response."""
+    steps = request.steps
+    if steps is None or steps.derive:
+        return UNLIMITED
+    progress = progress_of(request.messages)
+    total = steps.max_calls - progress.total
+    limits = dict(steps.max_calls_per_tool)
+    if ANY_TOOL in limits:
+        limits = {tool.name: limits[ANY_TOOL] for tool in request.tools} | limits
+    left = {name: limit - progress.calls.get(name, 0) for name, limit in limits.items()}
+    return CallsLeft(total if total > 0 else None, left)  # after the limit one terminal call is required
 
 
 def needed_steps(steps: Steps) -> tuple[str, ...]:

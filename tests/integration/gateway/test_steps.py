@@ -17,10 +17,16 @@ from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolC
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.explain import explain
 from dragoman.gateway.routing.route import Routes
+from dragoman.gateway.vendor_tools.loop import VendorToolRunner
+from dragoman.guard.policy import GuardPolicy
+from dragoman.vendor_tools.executor import ToolExecutor
+from dragoman.vendor_tools.tool import SearchHit, ToolRunResult, VendorToolCall, search_result
 from support.fake_upstream import END, HEAD, Play, Server, piece, server
 from support.http_client import http_client
+from support.scenarios import call
 from support.scripted_backend import serving
 from support.text_upstream import FRONTS, Answer, ask, gateway
+from support.vendor_tools import asking, messages, scripted
 
 TOOLS = tuple(Tool(name, f"The tool {name}.") for name in ("fetch", "analyze", "submit"))
 STEPS = {"required": ["fetch", "analyze"], "ordered": True, "terminal": "submit"}
@@ -267,3 +273,84 @@ async def test_steps_count_the_calls_of_a_stored_conversation() -> None:
         await client.post("/v1/responses", json=body | {"input": result, "previous_response_id": first["id"]})
         named = [json.loads(asked)["tools"][0]["function"]["name"] for _, _, asked in upstream.asked]
         assert named[:2] == ["fetch", "analyze"]
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_a_named_choice_offers_that_tool_only(front: str) -> None:
+    answer, upstream = await asked(front, turn(choice=ToolChoice("named", "fetch")), calls("submit"))
+    assert offered(upstream) == ["fetch"]
+    assert answer.calls == []
+
+
+@pytest.mark.parametrize("front", FRONTS)
+async def test_a_call_after_the_terminal_tool_does_not_arrive_without_a_guard(front: str) -> None:
+    async with server(calls("fetch")) as upstream:
+        backend = HttpBackend("far", HttpConfig(url=f"{upstream.url}/v1", models=("m",), max_retries=0), {})
+        settings = Gateway([backend], policy=GuardPolicy(enabled=False))
+        async with serving(settings) as (_, url):
+            answer = await ask(url, front, turn("fetch", "analyze", "submit"), dragoman={"steps": STEPS})
+    assert answer.calls == []
+    assert "step_call_dropped" in answer.warnings
+
+
+@pytest.mark.parametrize("stream", [False, True])
+async def test_limits_count_the_calls_of_one_response(stream: bool) -> None:
+    async def play(upstream: Server, writer: Any) -> None:
+        many = [
+            {"index": n, "id": f"c{n}", "function": {"name": "submit", "arguments": f'{{"n": {n}}}'}} for n in range(5)
+        ]
+        writer.write(HEAD + piece({"tool_calls": many}) + piece({}, "tool_calls") + END)
+
+    answer, _ = await asked("openai_chat", turn(stream=stream), play, {"max_calls_per_tool": {"submit": 1}})
+    assert len(answer.calls) == 1
+    answer, _ = await asked("openai_chat", turn(stream=stream), play, {"max_calls_per_tool": 9, "max_calls": 2})
+    assert len(answer.calls) == 2
+
+
+def searching(**more: Any) -> dict[str, Any]:
+    functions = ("fetch", "submit_report")
+    schema = {"type": "object", "properties": {"n": {"type": "string"}}, "required": ["n"]}
+    own = [{"name": name, "description": "", "input_schema": schema} for name in functions]
+    steps = {"required": ["web_search", "fetch"], "terminal": "submit_report"}
+    return {"tools": [{"type": "web_search_20250305", "name": "web_search"}, *own], "dragoman": {"steps": steps}} | more
+
+
+class Found(ToolExecutor):
+    """Always finds the same."""
+
+    description = "Searches."
+    parameters = '{"type":"object","properties":{"query":{"type":"string"}}}'
+
+    async def run(self, call: VendorToolCall) -> ToolRunResult:
+        return search_result((SearchHit("https://example.com", "News", "May 5."),), 1000)
+
+
+RUNNER = VendorToolRunner({"web_search": Found()})
+SEARCHED = call(0, "web_search", query="x")
+
+
+@pytest.mark.parametrize("name", ["submit_report", "functions.submit_report", "SubmitReport"])
+async def test_a_premature_terminal_call_next_to_a_vendor_tool_does_not_arrive(name: str) -> None:
+    async with asking(scripted(SEARCHED, call(0, name, n="1"), asked=[]), RUNNER) as http:
+        content, reason = await messages(http, False, **searching())
+    assert reason == "end_turn"
+    assert "tool_use" not in [block["type"] for block in content]
+
+
+async def test_a_reask_next_to_a_vendor_tool_offers_what_the_steps_allow() -> None:
+    seen: list[Request] = []
+    async with asking(
+        scripted(SEARCHED, call(0, "fetch", wrong=3), call(0, "fetch", n="1"), asked=seen), RUNNER
+    ) as http:
+        content, _ = await messages(http, False, **searching())
+    assert [[tool.name for tool in each.tools] for each in seen][1:] == [["fetch", "web_search"], ["fetch"]]
+    assert seen[-1].tool_choice.mode == "required"
+    assert (content[-1]["name"], content[-1]["input"]) == ("fetch", {"n": "1"})
+
+
+async def test_a_named_vendor_tool_is_followed_by_what_the_steps_allow() -> None:
+    seen: list[Request] = []
+    named = {"type": "tool", "name": "web_search"}
+    async with asking(scripted(SEARCHED, call(0, "fetch", n="1"), asked=seen), RUNNER) as http:
+        await messages(http, False, **searching(tool_choice=named))
+    assert [[tool.name for tool in each.tools] for each in seen] == [["web_search"], ["fetch", "web_search"]]

@@ -62,3 +62,22 @@ def test_engine_session_offers_the_next_step_only() -> None:
     session.feed("Hello.")
     session.close()
     assert [warning.label for warning in session.warnings] == ["steps_applied: fetch"]
+
+
+def test_steps_that_are_not_valid_are_reported() -> None:
+    with pytest.raises(UsageError, match="expected steps as JSON has them"):
+        dragoman.apply_steps(body("openai_chat"), "openai_chat", {"required": "\ud800"})
+    with pytest.raises(RequestError, match="got none of them - at steps"):
+        dragoman.apply_steps(body("openai_chat"), "openai_chat", {})
+
+
+def test_no_tool_is_allowed_where_the_client_forbids_calls() -> None:
+    assert dragoman.apply_steps(body("openai_chat") | {"tool_choice": "none"}, "openai_chat").tools == ()
+
+
+def test_functions_of_the_first_api_do_not_stay() -> None:
+    old = body("openai_chat")
+    old["functions"] = [tool["function"] for tool in old.pop("tools")]
+    now = dragoman.apply_steps(old | {"function_call": "auto"}, "openai_chat").body
+    assert not {"functions", "function_call"} & now.keys()
+    assert [tool["function"]["name"] for tool in now["tools"]] == ["fetch"]

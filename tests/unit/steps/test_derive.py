@@ -1,10 +1,11 @@
 """Steps that are derived from tools."""
 
 import json
+import sys
 
 import pytest
 
-from dragoman.core.messages import Message, Request, Steps, Text, Tool, ToolCall, ToolResult
+from dragoman.core.messages import Message, Request, Steps, Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.steps.apply import apply_steps
 from dragoman.steps.derive import MAX_FAILURES, derive_steps
 
@@ -124,3 +125,64 @@ def test_derived_steps_restrict_a_request() -> None:
     nothing = apply_steps(Request("m", request.messages, (FETCH,), steps=Steps(derive=True)))
     assert nothing.notices[0].code == "steps_not_applied"
     assert nothing.request.tools == (FETCH,)
+
+
+def test_derived_steps_do_not_forbid_calls_after_their_limit() -> None:
+    for done in (("bash",) * 24, ("bash!",) * 5):
+        request = asked("Build it.", tool("bash"), tool("finish"), done=done)
+        applied = apply_steps(Request("m", request.messages, request.tools, steps=Steps(derive=True)))
+        assert [each.code for each in applied.notices] == ["steps_not_applied"]
+        assert applied.request.tools == request.tools
+        assert applied.request.tool_choice.mode == "auto"
+
+
+def test_a_choice_of_the_client_comes_before_derived_steps() -> None:
+    request = asked("Book in Bern.", SEARCH, BOOK)
+    named = Request("m", request.messages, request.tools, ToolChoice("named", "book"), steps=Steps(derive=True))
+    applied = apply_steps(named)
+    assert [each.code for each in applied.notices] == ["steps_not_applied"]
+    assert applied.request.tool_choice == named.tool_choice
+
+
+def test_a_tool_that_waits_is_named_where_the_model_is_free() -> None:
+    request = asked("Book in Bern.", SEARCH, BOOK)
+    (notice,) = apply_steps(Request("m", request.messages, request.tools, steps=Steps(derive=True))).notices
+    assert notice.label == "steps_applied: free"
+    assert "may not call book now" in notice.message
+
+
+@pytest.mark.parametrize(
+    "tools",
+    [
+        (FETCH, tool("note", "Notes a thought. This does not end the task.")),
+        (FETCH, tool("ssh_close", "Ends the session.")),
+        (FETCH, tool("submit", "Submits the form.")),
+        (tool("get_user", "Returns a user, by its id.", id=""), tool("delete_user", "Deletes a user.", user_id="")),
+        (tool("list_parts", "Lists parts and their ids."), tool("show_art", "Displays a picture.", art_id="")),
+        (FETCH, tool("analyze", "Do not use the results of fetch_rows.")),
+    ],
+)
+def test_similar_words_do_not_lead_to_steps(tools: tuple[Tool, ...]) -> None:
+    assert derive_steps(asked("Go.", *tools)) is None
+
+
+def work_of(count: int) -> int:
+    """The number of calls of functions for this many tools, all of which could depend on each other."""
+    about = "x" * 100 + " the id"
+    tools = [tool(f"get_foo_{n}", about, **{f"p{n}x{m}_foo_id": "" for m in range(20)}) for n in range(count)]
+    request, events = asked("Go.", *tools), 0
+
+    def observe(frame: object, event: str, argument: object) -> None:
+        nonlocal events
+        events += event in ("call", "c_call")
+
+    sys.setprofile(observe)
+    try:
+        derive_steps(request)
+    finally:
+        sys.setprofile(None)
+    return events
+
+
+def test_work_grows_with_the_tools_rather_than_their_pairs() -> None:
+    assert work_of(64) < 6 * work_of(16)

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.messages import Message, Steps, Text, ToolCall, ToolResult
+from dragoman.core.messages import Image, MediaSource, Message, Steps, Text, ToolCall, ToolResult
 from dragoman.steps.progress import progress_of
 from dragoman.steps.rules import TERMINAL_TRIES, Allowed, allowed_now
 
@@ -197,3 +197,37 @@ def test_steps_always_come_to_an_end(steps: Steps, data: st.DataObject) -> None:
             return
         calls.append(f"{data.draw(st.sampled_from(allowed.tools))}:{number}{data.draw(st.sampled_from(['', '!']))}")
     raise AssertionError(f"no end after {calls}")
+
+
+@pytest.mark.parametrize(
+    ("result", "succeeds"),
+    [
+        ('{"status": "error", "code": 3}', False),
+        ('{"success": false}', False),
+        ('{"ok": false}', False),
+        ('{"ok": true, "status": "failed over"}', True),
+        ("Failed: no such file", False),
+        ("Failed to open the file", False),
+        ("Failed payments in March: 3", True),
+    ],
+)
+def test_failures_are_read_from_a_status(result: str, succeeds: bool) -> None:
+    call = Message("assistant", (ToolCall("1", "fetch", "{}"),))
+    answered = (ASK, call, Message("tool", (ToolResult("1", (Text(result),)),)))
+    assert bool(progress_of(answered).done) is succeeds
+
+
+def test_results_belong_to_the_last_open_call_of_a_reused_id() -> None:
+    turn: list[Message] = [ASK]
+    for name, failed in (("fetch", True), ("analyze", False), ("note", True)):
+        turn.append(Message("assistant", (ToolCall("call_0", name, "{}"),)))
+        turn.append(Message("tool", (ToolResult("call_0", (Text("x"),), failed),)))
+    progress = progress_of(turn)
+    assert (dict(progress.calls), dict(progress.done)) == ({"fetch": 1, "analyze": 1, "note": 1}, {"analyze": 1})
+    assert progress.failures == 1
+
+
+def test_an_image_after_results_does_not_begin_a_turn() -> None:
+    image = Message("user", (Image(MediaSource("base64", "AAAA", "image/png")),))
+    assert allowed_now(ORDERED, OFFERED, progress_of((*called("fetch"), image))).tools == ("analyze",)
+    assert allowed_now(ORDERED, OFFERED, progress_of((*called("fetch"), ASK, image))).tools == ("fetch",)

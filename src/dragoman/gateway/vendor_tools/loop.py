@@ -132,6 +132,8 @@ class VendorToolResponse:
         self._calls = CallRunner(runner, plan, on_run)
         self._approved: dict[str, ToolRunResult] = {}
         """Results of approved calls, by the id of the approval."""
+        self._is_asked = False
+        """Whether the model was asked before: a further response follows a re-ask."""
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the whole response, or of a second one if the model is re-asked.
@@ -157,9 +159,9 @@ class VendorToolResponse:
                 async for events in events_of_calls:
                     yield events
             response.has_started = True
-        request = with_results(request, self._approved)
+        request = with_results(self._as_asked(request), self._approved)
         while True:
-            turn, steps = response.begin_round(), call_filter(request)
+            turn, steps = response.begin_round(), call_filter(request, context.disabled_repairs)
             async with aclosing(context.generate(self._backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch if steps is None else steps.feed(batch)):
@@ -178,6 +180,11 @@ class VendorToolResponse:
                 yield end
                 return
             request = _next_request(plan, request, turn, results)
+
+    def _as_asked(self, request: Request) -> Request:
+        """Returns the request; that of a re-ask restricted to what its steps allow after the calls so far."""
+        is_reask, self._is_asked = self._is_asked, True
+        return self._plan.hide_tools_of_reask(apply_next(request).request) if is_reask else request
 
     async def _run_approved(self, response: "_Response", context: ExchangeContext) -> EventStream:
         """Runs the calls that the user approved, each once, and yields their events for the client."""

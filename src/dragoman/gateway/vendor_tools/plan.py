@@ -61,12 +61,21 @@ class VendorToolPlan(NamedTuple):
 
         A tool search stays: if the model is re-asked, it needs it.
         """
-        hidden = {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
-        if not hidden and request.tool_choice.name not in self.run:
+        hidden = self._hidden()
+        if not hidden and request.tool_choice.name not in self.run and not request.prompt_tools:
             return request
         tools = tuple(tool for tool in request.prompt_tools or request.tools if tool.name not in hidden)
         choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
         return replace(request, tools=tools, tool_choice=choice)
+
+    def hide_tools_of_reask(self, request: Request) -> Request:
+        """Returns a request that re-asks the model without these functions, unless its steps allow only them now."""
+        hidden = self._hidden() if request.prompt_tools else ()
+        tools = tuple(tool for tool in request.tools if tool.name not in hidden)
+        return replace(request, tools=tools) if tools else request
+
+    def _hidden(self) -> set[str]:
+        return {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
 
 
 def declared_servers(request: Request, route: ModelRoute, executors: Mapping[str, ToolExecutor]) -> list[VendorTool]:
