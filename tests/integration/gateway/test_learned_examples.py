@@ -104,20 +104,11 @@ async def test_call_that_worked_is_an_example_in_later_conversations_only(front:
         assert await it.ask(after_call(LATER, '{"city": "Rome"}'), front) == later
 
 
-async def test_examples_of_one_key_never_reach_another() -> None:
-    async with clients(memory()) as it:
-        begin = await it.ask(FIRST)
-        await it.ask(after_call())
-        assert await it.ask(LATER, key="bob") == begin
-        assert (await it.examples(key="bob"))["examples"] == 0
-        assert (await it.examples("DELETE", key="bob"))["examples"] == 0
-        assert (await it.examples(key="alice"))["examples"] == 1
-        assert EXAMPLE in await it.ask(LATER, key="alice")
-
-
-async def test_secrets_without_a_name_do_not_share_examples() -> None:
-    secrets = [f"the-secret-of-{name}" for name in ("alice", "bob")]
-    async with clients(memory(), KeyRing({}, secrets)) as it:
+@pytest.mark.parametrize(
+    "keys", [None, KeyRing({}, ["the-secret-of-alice", "the-secret-of-bob"])], ids=["named", "unnamed"]
+)
+async def test_examples_of_one_key_never_reach_another(keys: KeyRing | None) -> None:
+    async with clients(memory(), *([keys] if keys else [])) as it:
         begin = await it.ask(FIRST)
         await it.ask(after_call())
         assert await it.ask(LATER, key="bob") == begin

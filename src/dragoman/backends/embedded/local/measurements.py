@@ -71,7 +71,7 @@ def store_measurement(model: LocalModel, measurement: ModelMeasurement) -> None:
 
 
 def load_calibration(path: Path) -> CallCalibration | None:
-    """Returns the calibration of this file; None: there is none, or the file has changed since."""
+    """Returns the calibration of this file; None: not measured, or the file has changed since."""
     return _load(path, ".calls", _Stored[CallCalibration])
 
 
