@@ -197,9 +197,9 @@ async def _decided_text(
     """Returns the answers to how many calls are needed, or the text of them; None if the choice is free."""
     prepared = backend.prepare(request)
     if rung == "asked":
-        await call_probability(meter, prepared.body)
+        await call_probability(meter, prepared.body, backend.format)
         meter.begin(free=False)  # reading the prompt belongs to the text
-        _, answers = await call_probability(meter, prepared.body)
+        _, answers = await call_probability(meter, prepared.body, backend.format)
         counts = json.dumps({count: round(share, 4) for count, share in answers.probabilities.items()})
         return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=counts)
     if "asked" not in earlier or text_after(earlier["asked"]) != rung:

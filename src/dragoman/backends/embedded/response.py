@@ -154,7 +154,7 @@ class EmbeddedResponse:
         """Asks the model how many calls it needs; constrains the response to words for none, and to several calls."""
         prepared, backend, request, decides = self._prepared, self._backend, self._request, self._decides()
         engine = ReportingEngine(self._engine, self._report, self._context)
-        found, self._question = await ask_if_possible(engine, prepared.body, weighs_opening=decides)
+        found, self._question = await ask_if_possible(engine, prepared.body, backend.format if decides else None)
         if found is None:
             return
         log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)

@@ -70,7 +70,7 @@ async def calibrate(model: EmbeddedModel, report: Callable[[str], None]) -> Call
                 f"expected a model whose replies begin after its prompt, got {quote(name)}, whose template begins them "
                 f"with {quote(prepared.suffix)}: it is not asked whether to call a tool; it needs no calibration"
             )
-        probability, _ = await call_probability(model.engine, prepared.body)
+        probability, _ = await call_probability(model.engine, prepared.body, model.format)
         found[prompt.has_tool].append(probability)
     fitting, unfitting = found[True], found[False]
     below = choose_threshold(fitting, unfitting)

@@ -21,9 +21,10 @@ log = logging.getLogger("dragoman.embedded")
 QUESTION: Final = "Number of function calls needed: "
 COUNTS: Final = tuple("0123456789")
 _NO_CALL: Final = COUNTS[0]
-OPENINGS: Final = ("```", "{", "The", "Hello", "You", "It", "In", "To", "Sure", "Yes", "No", "Here")
-"""Usual first tokens of a reply; with the first two, small models open a call."""
-_CALL_OPENINGS: Final = OPENINGS[:2]
+_WORD_OPENINGS: Final = ("The", "Hello", "You", "It", "In", "To", "Sure", "Yes", "No", "Here")
+"""Usual first tokens of a reply in words."""
+_CALL_OPENINGS: Final = ("```", "{")
+"""With these, small models open a call in any format."""
 _JSON_OPENERS: Final = {"{", "[", "`"}
 
 
@@ -35,7 +36,7 @@ class CallProbability(NamedTuple):
 
 
 async def call_probability(
-    engine: CompletesPrompts, body: Mapping[str, Any], *, weighs_opening: bool = True
+    engine: CompletesPrompts, body: Mapping[str, Any], opening_format: Format | None
 ) -> CallProbability:
     """Returns the probability that a request needs a call: that of any count, times that of an opening with a call.
 
@@ -44,12 +45,13 @@ async def call_probability(
     Args:
         engine: the engine.
         body: the engine's request for the response.
-        weighs_opening: whether the opening counts, which takes one more token; otherwise only the count does.
+        opening_format: the format of the model, by which the opening counts, too, for one more token; None: only the
+            count does.
 
     Raises:
         DragomanError: see `ask`.
     """
-    opening = await ask(engine, body, "", OPENINGS) if weighs_opening else None
+    opening = await ask(engine, body, "", openings(opening_format)) if opening_format else None
     return await _counted(engine, body, opening)
 
 
@@ -69,13 +71,23 @@ async def _counted(
     return CallProbability(value, cost)
 
 
+def openings(format: Format) -> Sequence[str]:
+    """Returns texts with which a reply may open: the format's first marker of a call, and those of any format.
+
+    A marker that may have its first token in common with one of the others is left out.
+    """
+    usual = (*_CALL_OPENINGS, *_WORD_OPENINGS)
+    marker = next((each for each in _call_markers(format) if each), "")
+    return usual if not marker or any(each[0] == marker[0] for each in usual) else (marker, *usual)
+
+
 def opening_probability(opening: WeighedAnswers) -> float:
     """Returns the probability that a reply opens with a call, by the answers to how it opens."""
-    return sum(opening.probabilities[each] for each in _CALL_OPENINGS)
+    return sum(share for each, share in opening.probabilities.items() if each not in _WORD_OPENINGS)
 
 
 async def ask_if_possible(
-    engine: CompletesPrompts, body: Mapping[str, Any], *, weighs_opening: bool
+    engine: CompletesPrompts, body: Mapping[str, Any], opening_format: Format | None
 ) -> tuple[CallProbability | None, WeighedAnswers | None]:
     """Returns the probability of a call, None if a question failed, and the answers that cost something.
 
@@ -84,15 +96,15 @@ async def ask_if_possible(
     Args:
         engine: the engine.
         body: the engine's request for the response.
-        weighs_opening: see `call_probability`.
+        opening_format: see `call_probability`.
 
     Raises:
         QueueFullError: all slots and the queue are taken.
     """
     opening = None
     try:
-        if weighs_opening:
-            opening = await ask(engine, body, "", OPENINGS)
+        if opening_format:
+            opening = await ask(engine, body, "", openings(opening_format))
         found = await _counted(engine, body, opening)
         return found, found.answers
     except QueueFullError:
