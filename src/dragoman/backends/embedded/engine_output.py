@@ -10,7 +10,7 @@ _TOO_LONG: Final = "too large to process"
 
 
 class Progress(NamedTuple):
-    """Prompt tokens read so far; the first report precedes any work."""
+    """Prompt tokens read so far; the first report precedes any work, and counts the cached ones."""
 
     total: int
     done: int

@@ -230,6 +230,8 @@ class EmbeddedResponse:
                         if is_queued:  # the first report precedes the work
                             is_queued, reading_s = False, time.perf_counter()
                             attempts.queue(reading_s - began_s)
+                            # A response that ends with its call has no `Done`.
+                            self._usage = msgspec.structs.replace(self._usage, cached_input_tokens=cached + done)
                         self._report(total, done)
                         read, counted = self._usage.input_tokens + (0 if counted else total), True
                         self._usage = msgspec.structs.replace(self._usage, input_tokens=read)
@@ -300,7 +302,7 @@ class EmbeddedResponse:
         if self.started:
             return []
         self.started, self._prompt_tokens = True, total
-        self._usage = Usage(input_tokens=total)
+        self._usage = msgspec.structs.replace(self._usage, input_tokens=total)
         start = Start(self._context.id, self._request.model, self._context.created, total)
         return [start, *self._prepared.warnings]
 
