@@ -148,7 +148,9 @@ def _unpacked(code: int, data: memoryview) -> Any:
 
 
 def _field(value: Any) -> Any:
-    """Returns a field of a struct, in which all sequences are tuples."""
+    """Returns a field of a struct, in which all sequences are tuples, also within mappings."""
+    if isinstance(value, dict):
+        return {name: _field(each) for name, each in value.items()}
     return tuple(map(_field, value)) if isinstance(value, list) else value
 
 

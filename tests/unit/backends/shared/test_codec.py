@@ -1,10 +1,13 @@
 """Every event, message and error reaches another process unchanged."""
 
 from collections.abc import Mapping
-from typing import Any, NamedTuple, get_args
+from types import UnionType
+from typing import Any, Literal, NamedTuple, Union, get_args, get_origin, get_type_hints
 
 import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from dragoman.backends.shared import codec
 from dragoman.core import errors, events, messages
@@ -144,6 +147,30 @@ def sent(value: object) -> Any:
     frame = codec.encode(value)
     assert int.from_bytes(frame[: codec.LENGTH_BYTES]) == len(frame) - codec.LENGTH_BYTES
     return codec.decode(frame[codec.LENGTH_BYTES :])
+
+
+def values(kind: Any) -> st.SearchStrategy[Any]:
+    """Values of a type that fields of requests have; sequences and mappings are not empty."""
+    origin, kinds = get_origin(kind), get_args(kind)
+    if origin is Literal:
+        return st.sampled_from(kinds)
+    if origin in (Union, UnionType):
+        return st.one_of([st.none() if each is type(None) else values(each) for each in kinds])
+    if origin is tuple:
+        return st.lists(values(kinds[0]), min_size=1, max_size=2).map(tuple)
+    if origin is Mapping:
+        return st.dictionaries(*map(values, kinds), min_size=1, max_size=2)
+    if issubclass(kind, msgspec.Struct):
+        return st.builds(kind, **{name: values(each) for name, each in get_type_hints(kind).items()})
+    plain = {str: st.text(max_size=4), bool: st.booleans(), int: st.integers(), float: st.floats(allow_nan=False)}
+    return st.just(RAW) if kind is msgspec.Raw else plain[kind]
+
+
+@given(st.data())
+@pytest.mark.parametrize("name", Request.__struct_fields__)
+def test_each_field_of_a_request_arrives_unchanged(name: str, data: st.DataObject) -> None:
+    request = msgspec.structs.replace(REQUEST, **{name: data.draw(values(get_type_hints(Request)[name]))})
+    assert sent(request) == request
 
 
 def fields(value: msgspec.Struct) -> dict[str, Any]:
