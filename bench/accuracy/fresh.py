@@ -11,11 +11,9 @@ import asyncio
 import json
 import math
 import sys
-import time
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Iterable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +27,6 @@ from bench.accuracy.texts import TextsBackend, exchange_context, guarded
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
-from dragoman.catalog import models
 from dragoman.core.collect import complete_calls
 from dragoman.core.events import AnyEvent, Failure, Notice, TextDelta
 from dragoman.core.messages import Request, Sampling, ToolCall, ToolChoice
@@ -194,14 +191,8 @@ def record(answers: Sequence[FreshAnswer], path: Path) -> None:
     """Stores the answers for the tests, without texts and outcomes that follow from others."""
     cases, order = {case.id: case for case in fresh()}, [case.id for case in fresh()]
     first = {(each.id, each.arm): each.texts for each in answers if not each.seed}
-    head = {
-        "how": "python -m bench.accuracy.fresh --record",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "model": MODEL,
-        "weights_sha256": models.get(MODEL).sha256,
-        "engine": f"xllamacpp {version('xllamacpp')}",
-        "settings": f"at most {REPLY_TOKENS} tokens, one thread; seeds: temperature {SEEDED_TEMPERATURE}",
-    }
+    settings = f"at most {REPLY_TOKENS} tokens, one thread; seeds: temperature {SEEDED_TEMPERATURE}"
+    head = texts.recording_head("python -m bench.accuracy.fresh --record", MODEL, settings)
     lines = [msgspec.json.encode(head)]
     for each in sorted(answers, key=lambda each: (each.arm, each.seed, order.index(each.id))):
         is_like_first = bool(each.seed) and each.texts == first.get((each.id, each.arm))

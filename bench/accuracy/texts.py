@@ -9,7 +9,7 @@ from pathlib import Path
 
 import msgspec
 
-from dragoman import formats
+from dragoman import __version__, formats
 from dragoman.backends.embedded.small_models import RepeatStopper
 from dragoman.catalog import models as model_catalog
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, ServedModel
@@ -71,19 +71,31 @@ FOLDER = Path(__file__).parents[2] / "tests" / "data" / "accuracy"
 """Folder of the recordings; a file for each model."""
 
 
+def recording_head(how: str, model: str, settings: str) -> dict[str, str]:
+    """Returns the first line of a recording: how it was made, and with what.
+
+    Args:
+        how: the command.
+        model: name of a known model.
+        settings: those of the generation, for people.
+    """
+    return {
+        "how": how,
+        "date": time.strftime("%Y-%m-%d", time.gmtime()),
+        "model": model,
+        "weights_sha256": model_catalog.get(model).sha256,
+        "dragoman": __version__,
+        "engine": f"xllamacpp {version('xllamacpp')}",
+        "settings": settings,
+    }
+
+
 def write_recording(model: str, texts: Sequence[RecordedText], settings: str) -> None:
     """Stores the texts for the tests, without repeated texts and measurements of that day.
 
     The first line describes how they were generated.
     """
-    head = {
-        "how": "python -m bench.accuracy --record",
-        "date": time.strftime("%Y-%m-%d", time.gmtime()),
-        "model": model,
-        "weights_sha256": model_catalog.get(model).sha256,
-        "engine": f"xllamacpp {version('xllamacpp')}",
-        "settings": settings,
-    }
+    head = recording_head("python -m bench.accuracy --record", model, settings)
     rows = [msgspec.structs.replace(each, model="", seconds=0.0, prompt_sha256="") for each in texts]
     rows.sort(key=lambda each: (each.id, RUNGS.index(each.rung)))
     rows = [msgspec.structs.replace(each, text="") if each.unchanged else each for each in rows]
