@@ -10,6 +10,15 @@ import msgspec
 from bench.accuracy.scenarios import report
 from bench.accuracy.scenarios.arms import ARMS, FORGE_PYTHON, running
 from bench.accuracy.scenarios.cases import SCENARIOS
+from bench.accuracy.scenarios.heads import (
+    RECORDED,
+    add_head,
+    current_head,
+    head_lines,
+    heads_of,
+    read_heads,
+    record_heads,
+)
 from bench.accuracy.scenarios.judge import judge
 from bench.accuracy.scenarios.recording import ScenarioRun, read, read_recordings, write_recordings
 from bench.accuracy.scenarios.run import post_to, run_scenario
@@ -39,9 +48,12 @@ def main() -> None:
     runs = [run for run in runs if run.scenario in args.scenarios and (not args.arms or run.arm in args.arms)]
     if args.record:
         write_recordings(runs)
+        record_heads({run.arm for run in runs}, args.runs)
     if args.transcripts:
         print("\n".join(report.transcripts(runs)))
     print(report.markdown(runs))
+    heads = read_heads(RECORDED if args.recorded else heads_of(args.runs))
+    print("\n".join(head_lines([*dict.fromkeys(run.arm for run in runs)], heads)))
 
 
 def _run_arm(name: str, args: argparse.Namespace) -> None:
@@ -51,6 +63,7 @@ def _run_arm(name: str, args: argparse.Namespace) -> None:
         return
     sampling = {"model": args.model, "temperature": args.temperature, "seed": args.seed}
     args.runs.parent.mkdir(parents=True, exist_ok=True)
+    add_head(name, current_head(name, sampling, args.forge_python), heads_of(args.runs))
     with running(ARMS[name], args.model, args.forge_python) as program, args.runs.open("ab") as file:
         for each in missing:
             run = run_scenario(SCENARIOS[each], name, ARMS[name], post_to(program), program.cpu_s, sampling)

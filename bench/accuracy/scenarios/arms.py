@@ -21,7 +21,9 @@ from dragoman.backends.embedded import weights
 
 _ROOT: Final = Path(__file__).parents[3]
 _LLAMA_SERVER: Final = _ROOT / "tests" / "support" / "servers" / "llama_server.py"
-_CONTEXT: Final = 8192
+CONTEXT: Final = 8192
+THREADS: Final = max(1, (os.cpu_count() or 2) - 1)
+"""Threads of the engine; `_LLAMA_SERVER` uses as many."""
 _START_S: Final = 180.0
 FORGE_PYTHON: Final = Path(".cache/forge/bin/python")
 """Python of the environment that contains the proxy of forge-guardrails."""
@@ -94,7 +96,7 @@ def running(arm: Arm, model: str, forge_python: Path = FORGE_PYTHON) -> Iterator
             return
         file = str(weights.find_weights(model))
         server = stack.enter_context(
-            _process([sys.executable, str(_LLAMA_SERVER), file, str(_CONTEXT), "1"], folder / "llama.log")
+            _process([sys.executable, str(_LLAMA_SERVER), file, str(CONTEXT), "1"], folder / "llama.log")
         )
         url = _wait_for_url(server, folder / "llama.log")
         if arm.program == "llama_server":
@@ -110,10 +112,9 @@ def running(arm: Arm, model: str, forge_python: Path = FORGE_PYTHON) -> Iterator
 @contextmanager
 def _dragoman(arm: Arm, model: str, folder: Path) -> Iterator[RunningArm]:
     port, config = _free_port(), folder / "config.toml"
-    threads = max(1, (os.cpu_count() or 2) - 1)
     config.write_text(
-        f'[embedded]\nmodel = "{model}"\ncontext_window = {_CONTEXT}\nmax_concurrency = 1\nthreads = {threads}\n'
-        f"reading_threads = {threads}\nprefix_cache_mb = 0\n{arm.settings}\n"
+        f'[embedded]\nmodel = "{model}"\ncontext_window = {CONTEXT}\nmax_concurrency = 1\nthreads = {THREADS}\n'
+        f"reading_threads = {THREADS}\nprefix_cache_mb = 0\n{arm.settings}\n"
     )
     command = [sys.executable, "-m", "dragoman", "serve", "--config", str(config), "--port", str(port)]
     with _process(command, folder / "dragoman.log") as gateway:
