@@ -227,6 +227,8 @@ class Steps(FrozenStruct, frozen=True):
     """The steps are derived from the tools."""
     path: str = ""
     """Position in the request, the header or the settings, for errors."""
+    is_off: bool = False
+    """The client wants no steps, nor those of a route."""
     is_default: bool = False
     """The steps are those of a route: they apply to requests that offer all of these tools."""
 

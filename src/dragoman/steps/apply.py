@@ -37,8 +37,8 @@ def apply_steps(request: Request) -> AppliedSteps:
         RequestError: The steps name a tool that is not offered, or `tool_choice` one that they do not allow now.
     """
     steps = request.steps
-    if steps is None:
-        return AppliedSteps(request)
+    if steps is None or steps.is_off:
+        return AppliedSteps(request if steps is None else replace(request, steps=None))
     choice, is_derived = request.tool_choice, steps.derive
     gives_way = is_derived or steps.is_default
     if steps.derive:

@@ -3,7 +3,7 @@
 {"dragoman": {"steps": {"required": ["fetch", "analyze"], "ordered": true, "terminal": "submit_report"}}}
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any, Final
 
 import msgspec
@@ -21,6 +21,8 @@ FIELD: Final = "dragoman"
 HEADER: Final = "x-dragoman-steps"
 DERIVE: Final = "derive"
 """Value that asks for steps that are derived from the tools."""
+OFF: Final = "off"
+"""Value of a client that wants no steps, nor those of a route."""
 _MAX_CALLS: Final = 1000
 _LIMITS: Final = ("text", "terminal")
 _AFTER: Final = ("free", "text")
@@ -42,11 +44,12 @@ def read_extension(value: Cursor | None) -> Steps | None:
 
 
 def read_header(text: str) -> Steps:
-    """Returns the steps in the header; raises as `read_extension`."""
+    """Returns the steps in the header, where "derive" and "off" need no quotes; raises as `read_extension`."""
     try:
-        raw = json_cursor.parse(text).raw
+        raw = json_cursor.parse(f'"{text}"' if text in (DERIVE, OFF) else text).raw
     except RequestError as error:
-        raise RequestError(f"expected JSON of steps, got something else: {error}", HEADER) from None
+        message = f'expected JSON of steps, "{DERIVE}" or "{OFF}", got something else: {error}'
+        raise RequestError(message, HEADER) from None
     return read_steps(Cursor(raw, HEADER))
 
 
@@ -60,21 +63,25 @@ def read_setting(value: str | Mapping[str, Any], path: str) -> Steps:
     Raises:
         RequestError: The setting is invalid.
     """
-    steps = read_steps(Cursor(msgspec.Raw(msgspec.json.encode(value)), path))
+    steps = read_steps(Cursor(msgspec.Raw(msgspec.json.encode(value)), path), texts=(DERIVE,))
     return replace(steps, is_default=True)
 
 
-def read_steps(value: Cursor) -> Steps:
-    """Returns the steps of an object, or of the text "derive".
+def read_steps(value: Cursor, texts: Collection[str] = (DERIVE, OFF)) -> Steps:
+    """Returns the steps of an object, or of a text.
+
+    Args:
+        value: The steps.
+        texts: The texts that are allowed in place of an object.
 
     Raises:
         RequestError: The value is invalid; the message contains the problem and its position.
     """
     if value.kind == "string":
-        value.one_of((DERIVE,), "steps")
-        return Steps(derive=True, path=value.path)
+        text = value.one_of(texts, "steps")
+        return Steps(derive=text == DERIVE, is_off=text == OFF, path=value.path)
     if value.kind != "object":
-        raise value.wrong(f'object or "{DERIVE}"')
+        raise value.wrong(f'object, "{DERIVE}" or "{OFF}"')
     fields = value.fields()
     at_limit, after = fields.pop("at_limit"), fields.pop("after")
     max_calls, max_failures = fields.pop("max_calls"), fields.pop("max_failures")

@@ -13,7 +13,7 @@ from dragoman.backends.http.config import HttpConfig
 from dragoman.config.routes import take_routes
 from dragoman.core.client import ClientFacts
 from dragoman.core.errors import ConfigError
-from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Request, Steps, Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.routing.explain import explain
 from dragoman.gateway.routing.route import Routes
@@ -189,21 +189,24 @@ async def test_a_named_tool_that_is_not_allowed_yet_is_an_error(front: str) -> N
             {"prerequisites": {"submit": ["fetch"]}, "after": "text"},
             "expected required steps for after 'text', got none - at $.dragoman.steps.after",
         ),
-        ([], 'expected object or "derive", got array - at $.dragoman.steps'),
+        ([], 'expected object, "derive" or "off", got array - at $.dragoman.steps'),
+        ("of", "unknown steps 'of'; did you mean 'off'? expected 'derive', 'off' - at $.dragoman.steps"),
     ],
 )
 async def test_invalid_steps_are_rejected(front: str, steps: object, message: str) -> None:
     assert await refused(front, turn(), dragoman={"steps": steps}) == message
 
 
-async def posted(front: str, request: Request, headers: dict[str, str], rules: Routes | None = None) -> tuple[Any, Any]:
-    """The response and the upstream of a request with these headers, through these routes."""
+async def posted(
+    front: str, request: Request, headers: dict[str, str], rules: Routes | None = None, **more: Any
+) -> tuple[Any, Any]:
+    """The response and the upstream of a request with these headers and fields, through these routes."""
     async with server(calls("fetch")) as upstream:
         backend = HttpBackend("far", HttpConfig(url=f"{upstream.url}/v1", models=("m",), max_retries=0), {})
         async with serving(Gateway([backend], rules=rules)) as (_, url), http_client(url) as client:
             dialect = dialects.get(front)
-            body = dialect.write_request(request, "m").body
-            return await client.post(dialect.path, content=body, headers=headers), upstream
+            body = json.loads(dialect.write_request(request, "m").body) | more
+            return await client.post(dialect.path, json=body, headers=headers), upstream
 
 
 @pytest.mark.parametrize("front", FRONTS)
@@ -217,7 +220,8 @@ async def test_header_contains_steps(front: str) -> None:
 @pytest.mark.parametrize(
     ("header", "message"),
     [
-        ("{", "expected JSON of steps, got something else: "),
+        ("{", 'expected JSON of steps, "derive" or "off", got something else: '),
+        ("of", 'expected JSON of steps, "derive" or "off", got something else: '),
         ('{"required": 1}', "expected string or array of strings, got number - at x-dragoman-steps.required"),
     ],
 )
@@ -241,6 +245,49 @@ async def test_route_has_steps(front: str) -> None:
     assert offered(upstream) == ["fetch", "analyze", "submit"], "steps of the client come first"
 
 
+@pytest.mark.parametrize("front", FRONTS)
+@pytest.mark.parametrize(
+    ("headers", "field"),
+    [
+        ({}, {"steps": "off"}),
+        ({"x-dragoman-steps": "off"}, None),
+        ({"x-dragoman-steps": '"off"'}, None),
+        ({"x-dragoman-steps": json.dumps(STEPS)}, {"steps": "off"}),
+    ],
+)
+async def test_a_client_switches_the_steps_of_a_route_off(
+    front: str, headers: dict[str, str], field: dict[str, str] | None
+) -> None:
+    more = {} if field is None else {"dragoman": field}
+    answer, upstream = await posted(front, turn("fetch"), headers, route(steps=STEPS), **more)
+    assert offered(upstream) == ["fetch", "analyze", "submit"]
+    assert sent(upstream).get("tool_choice", "auto") == "auto"
+    assert "steps" not in answer.headers.get("x-dragoman-warnings", "")
+
+
+async def test_header_derives_steps() -> None:
+    tools = (Tool("fetch", "Fetches rows."), Tool("submit_report", "Submits the report."))
+    _, upstream = await posted("openai_chat", replace(turn(), tools=tools), {"x-dragoman-steps": "derive"})
+    assert offered(upstream) == ["fetch"]
+
+
+@pytest.mark.parametrize("field", [{"steps": "off"}, {"steps": None}, {}])
+async def test_the_field_is_not_passed_through(field: dict[str, str]) -> None:
+    body = json.loads(dialects.get("openai_chat").write_request(turn(), "m").body) | {"dragoman": field}
+    async with (
+        server(calls("fetch")) as upstream,
+        gateway(upstream.url, passthrough=True) as (url, _),
+        http_client(url) as client,
+    ):
+        await client.post("/v1/chat/completions", json=body)
+    assert "dragoman" not in sent(upstream)
+
+
+def test_a_route_cannot_switch_steps_off() -> None:
+    with pytest.raises(ConfigError, match=r"unknown steps 'off'; expected 'derive' - at routes\[1\]\.steps"):
+        route(steps="off")
+
+
 async def test_steps_of_a_route_do_not_apply_without_their_tools() -> None:
     answer, upstream = await posted("openai_chat", turn(), {}, route(steps={"required": "other"}))
     assert offered(upstream) == ["fetch", "analyze", "submit"]
@@ -261,6 +308,8 @@ def test_route_explains_its_steps() -> None:
     explained = explain(route(name="reports", steps=STEPS), turn("fetch"), ClientFacts())[0]
     assert explained.steps == STEPS
     assert explained.allowed_now == "the next call must be one of analyze; steps left: analyze"
+    off = explain(route(steps=STEPS), replace(turn(), steps=Steps(is_off=True)), ClientFacts())[0]
+    assert off.allowed_now == "the request switches steps off"
 
 
 async def test_steps_count_the_calls_of_a_stored_conversation() -> None:

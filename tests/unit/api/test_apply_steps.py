@@ -49,6 +49,12 @@ def test_request_without_steps_is_unchanged() -> None:
     assert (now.body, now.tools, now.warnings) == (plain, ("fetch", "submit"), ())
 
 
+def test_steps_off_leaves_the_tools_as_they_are() -> None:
+    now = dragoman.apply_steps(body("openai_chat"), "openai_chat", "off")
+    plain = {name: value for name, value in body("openai_chat").items() if name != "dragoman"}
+    assert (now.body, now.tools, now.warnings) == (plain, ("fetch", "submit"), ())
+
+
 def test_invalid_steps_are_reported_with_their_place() -> None:
     with pytest.raises(RequestError, match=r"which is not offered.* - at steps.required\[0\]"):
         dragoman.apply_steps(body("openai_chat"), "openai_chat", {"required": ["fetsch"]})

@@ -65,6 +65,8 @@ def _explained(rule: RouteRule, conditions: Sequence[ExplainedCondition], reques
 
 
 def _allowed_now(rule: RouteRule, request: Request) -> str:
+    if request.steps is not None and request.steps.is_off:
+        return "the request switches steps off"
     try:
         notices = apply_steps(request if request.steps else replace(request, steps=rule.steps)).notices
     except RequestError as error:

@@ -192,7 +192,9 @@ class Router:
         return decision is not None and decision.rule.balance == "prefix"
 
     def with_steps(self, request: Request, client: ClientFacts) -> Request:
-        """Returns the request with the steps of its rule, unless it has its own."""
+        """Returns the request with the steps of its rule, unless it has its own, or switches them off."""
+        if request.steps is not None and request.steps.is_off:
+            return msgspec.structs.replace(request, steps=None)
         if self._rules is None or not self._rules.have_steps or request.steps is not None:
             return request
         decision = self._rules.decide(request, client, self._load)
