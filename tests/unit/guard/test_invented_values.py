@@ -78,6 +78,8 @@ TOOLS = (
     tool("list_files", folder_id=STRING),
     tool("list_events", calendar_id=STRING),
     tool("get_repo", repo_id=STRING),
+    tool("get_entity", entity_id=STRING, paper_id=STRING, segment_id=STRING, heading_id=STRING, release_id=STRING),
+    tool("get_standard", standard_id=STRING, standard_code=STRING),
 )
 
 
@@ -135,6 +137,11 @@ INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "part of Chinese text": ("查询订单a1b2c3d4的状态", "get_user", {"user_id": "b2c3d4"}, "search_users"),
     "other Chinese name": ("请查询用户张三的订单", "get_user", {"user_id": "李四_2"}, "search_users"),
     "path with a slash as an id": ("Show Ann.", "get_user", {"user_id": "users/ann-lee"}, "search_users"),
+    "letters of the alphabet": ("Show Ann Lee's profile.", "get_user", {"user_id": "ABC123"}, "search_users"),
+    "abbreviation": ("What did Ann order?", "list_accounts", {"user_id": "USR77"}, "search_users"),
+    "number of a word": ("Show Ann Lee's profile.", "get_user", {"user_id": "user42"}, "search_users"),
+    "code like an example": ("What is it for?", "get_interactions", {"drug_id": "X-2345"}, "search_drugs"),
+    "three digits": ("Show Ann Lee's profile.", "get_user", {"user_id": "123"}, "search_users"),
     "moved file": ("Tidy up.", "move_file", {"source_path": "old/report.doc", "target_path": "x"}, "Glob"),
 }
 
@@ -177,6 +184,14 @@ IMPLIED: dict[str, tuple[str, str, Mapping[str, Any]]] = {
     "camel case of a phrase": ("Show the user Ann Lee.", "get_user", {"user_id": "AnnLee"}),
     "another form of a word": ("Read the electronic catalogue.", "get_user", {"user_id": "electronics"}),
     "small number": ("Show the first ticket.", "get_ticket", {"ticket_id": 1}),
+    "short code": ("Who was the author of the Guide?", "get_entity", {"entity_id": "Q42"}),
+    "format": ("Which paper fits a letter?", "get_entity", {"paper_id": "A4", "heading_id": "H1"}),
+    "kind of business": ("Who sells to companies?", "get_entity", {"segment_id": "B2B"}),
+    "version": ("What changed last?", "get_entity", {"release_id": "v1.2"}),
+    "version of three parts": ("What changed last?", "get_entity", {"release_id": "2.10.0"}),
+    "standard": ("How is quality managed?", "get_standard", {"standard_id": "ISO9001"}),
+    "standard with a separator": ("How is quality managed?", "get_standard", {"standard_code": "ISO-9001"}),
+    "codec": ("Convert the film.", "get_entity", {"entity_id": "h264"}),
     "currency": ("How much is it in euros?", "convert", {"currency_id": "EUR", "country_code": "DE", "language": "de"}),
     "airport": ("Fly to Berlin.", "book", {"airport_code": "BER2", "timezone_id": "Europe/Berlin"}),
     "keys of the caller": ("Book it.", "book", {"request_id": "req-83771", "idempotency_key": "8f14e45fceea167a"}),

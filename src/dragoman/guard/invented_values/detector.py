@@ -20,6 +20,7 @@ from dragoman.core.messages import JsonText, Message, Request, Tool
 from dragoman.guard.invented_values.compact_text import SearchBudget
 from dragoman.guard.invented_values.finder_tools import finder_tools
 from dragoman.guard.invented_values.identifiers import (
+    PLACEHOLDER_FOLDER,
     IdentifierValue,
     find_identifiers,
     is_placeholder,
@@ -96,7 +97,7 @@ class InventedValueDetector:
         known = self._conversation
         if known is None:
             return False
-        if is_placeholder(found):
+        if is_placeholder(found) and not (found.kind == "path" and _is_in_folder(found.value, known)):
             return True
         if found.value.isdigit() and known.has_spelled_numbers:
             return False
@@ -115,6 +116,12 @@ class InventedValueDetector:
             f'{found.name}: "{value}" occurs nowhere in this conversation. The call was not run. '
             f"Find the right {found.name} out first: call {' or '.join(finders)}{asks}."
         )
+
+
+def _is_in_folder(path: str, known: KnownWords) -> bool:
+    """Whether the conversation contains the path, or a folder that contains it: then the model did not make it up."""
+    inside = f"{path.lower().strip('/')}/"
+    return any(inside.startswith(f"{written.strip('/').rstrip('.')}/") for written in known.matches(PLACEHOLDER_FOLDER))
 
 
 def without_invented(calls: Sequence[ReaskedCall], rejected: Sequence[RejectedCall]) -> list[ReaskedCall]:

@@ -9,6 +9,7 @@ import re
 from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import islice
+from string import ascii_lowercase
 from typing import Any, Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.core.messages import Tool
@@ -49,15 +50,17 @@ _FREE_DESCRIPTION: Final = re.compile(
 )
 _ID_DESCRIPTION: Final = re.compile(r"\W*(?:the |a |an )?(?:\w+ ){0,3}(?:id|identifier|uuid|guid)s?\b", re.IGNORECASE)
 _PLAIN: Final = re.compile(
-    r"\d{1,2}|[A-Z]{1,3}|[a-z]{2}(?:[-_][A-Za-z]{2,4})?|true|false|null|none|all|any|me|self|default|current|latest|primary|root"
+    r"\d{1,2}|(?=\d*[a-z])[a-z\d]{1,3}|v?\d{1,3}(?:\.\d{1,3})+|[a-z]{2}(?:[-_][A-Za-z]{2,4})?"
+    r"|true|false|null|none|all|any|me|self|default|current|latest|primary|root"
     r"|\d{4}-\d\d(?:-\d\d.*)?|\d\d?[:.]\d\d.*|https?://.*",
     re.IGNORECASE | re.DOTALL,
 )
-"""Matches values that are implied by the user's words or by general knowledge: small numbers, codes, dates."""
+"""Matches values that are implied by the user's words or by general knowledge: small numbers, short codes, dates."""
 _CODE_SHAPE: Final = re.compile(r"(?=[^\s]*\d{2})[A-Za-z]{0,12}[-_#:/]?[\w-]{2,60}")
 _PLACEHOLDER: Final = re.compile(
     r"<[^<>]+>|\{\{?[^{}]+\}?\}|\$\{?\w+\}?|(?:your|the|some)[_-]\w+|.*_here", re.IGNORECASE
 )
+PLACEHOLDER_FOLDER: Final = re.compile(r"/?(?:path/to|your/path)(?![\w-])(?:/[\w.-]+)*", re.IGNORECASE)
 _PLACEHOLDER_PATH: Final = re.compile(r"/?(?:path/to|your/path)/.*", re.IGNORECASE | re.DOTALL)
 _KNOWN_FILES: Final = re.compile(
     r"readme.*|licen[cs]e.*|changelog.*|contributing.*|(?:package|tsconfig|composer)\.json|pyproject\.toml|setup\.(?:py|cfg)"
@@ -67,6 +70,10 @@ _KNOWN_FILES: Final = re.compile(
 )
 """Matches names of files that projects usually have."""
 _SYSTEM_PATH: Final = re.compile(r"/(?:etc|var/log|proc)/.*", re.DOTALL)
+_NUMBERED_NAME: Final = re.compile(r"([A-Z]{1,5}|[a-z])[-_.]?\d{1,5}[A-Za-z]?")
+"""Matches `ISO9001` and `h264`, names that are general knowledge, and ids such as `ORD-123`, whose letters abbreviate
+what they identify.
+"""
 _REPOSITORY: Final = re.compile(r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*")
 _PUBLISHED: Final = word_set("repo repository model dataset package image")
 """What has names of the form `owner/name`."""
@@ -145,7 +152,8 @@ def _identifier(
     if not name_tokens or (kind := _kind(tool_words, name_tokens, text, rule, creates=creates)) is None:
         return None
     description = _description(rule)
-    return IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, description), description)
+    found = IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, description), description)
+    return None if kind == "id" and _is_numbered_name(found) else found
 
 
 def _entity(tool_words: tuple[str, ...], name_tokens: tuple[str, ...], description: str) -> frozenset[str]:
@@ -210,7 +218,27 @@ def is_public_name(found: IdentifierValue) -> bool:
         return True
     rest = found.value[1:]
     is_word = found.value.isalpha() and (rest == rest.lower() or found.value.isupper())
-    return is_word and not any(_CODE_SHAPE.fullmatch(each.strip(".,;:()'\"`")) for each in found.description.split())
+    return is_word and not _has_example(found.description)
+
+
+def _has_example(description: str) -> bool:
+    return any(_CODE_SHAPE.fullmatch(each.strip(".,;:()'\"`")) for each in description.split())
+
+
+def _is_numbered_name(found: IdentifierValue) -> bool:
+    """Whether the letters before a number do not abbreviate what it identifies, and are not the first that come."""
+    match = _NUMBERED_NAME.fullmatch(found.value)
+    if match is None or _has_example(found.description):
+        return False
+    letters = match[1].lower()
+    is_made_up = letters == "a" or (len(letters) > 1 and letters in ascii_lowercase)
+    return not is_made_up and not any(_abbreviates(letters, word) for word in (*found.entity, *name_words(found.name)))
+
+
+def _abbreviates(letters: str, word: str) -> bool:
+    """Whether a word begins with the first of these letters, and has the others in their order."""
+    rest = iter(word)
+    return word.startswith(letters[0]) and all(letter in rest for letter in letters)
 
 
 def _leaves(

@@ -144,6 +144,10 @@ class KnownWords:
         )
         return is_composed or self._occurs(compact, whole_words=True)
 
+    def matches(self, pattern: re.Pattern[str]) -> Iterator[str]:
+        """Yields what matches the pattern, in lower case."""
+        return (found[0] for text in self._texts for found in pattern.finditer(text))
+
     def _occurs(self, compact: str, *, whole_words: bool) -> bool:
         self._compact = self._compact or CompactText(self._texts, self._budget)
         return self._compact.contains(compact, whole_words=whole_words)
