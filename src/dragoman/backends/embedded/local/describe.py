@@ -19,6 +19,7 @@ from dragoman.backends.embedded.local.model_facts import (
 from dragoman.backends.embedded.questions.call_decision import has_distinct_calls
 from dragoman.backends.embedded.weights import format_size
 from dragoman.backends.embedded.weights.job import SPLIT_FILE
+from dragoman.core.errors import quote
 
 
 def model_row(model: LocalModel, config: EmbeddedConfig, format: FormatFacts | None) -> dict[str, Any]:
@@ -75,12 +76,24 @@ def _call_threshold(model: LocalModel, config: EmbeddedConfig, format: FormatFac
     """Returns when the model answers in words, and how that is known."""
     own, profile = load_calibration(model.path), profile_of(model)
     below = own.words_below if own else profile.words_below if profile else 0.0
-    is_possible = config.engine == "xllamacpp" and has_distinct_calls(formats.get(format.name))
+    never_asked = _never_asked(config, format)
     return {
         "words_below": below,
-        "asked": bool(below) and config.decide_calls and is_possible,
+        "asked": bool(below) and config.decide_calls and not never_asked,
+        "never_asked": never_asked or None,
         "calibrated": msgspec.to_builtins(own) if own else None,
     }
+
+
+def _never_asked(config: EmbeddedConfig, format: FormatFacts) -> str:
+    """Returns why the model cannot be asked whether to call a tool; "" if it can."""
+    if config.engine != "xllamacpp":
+        return f"embedded.engine is {config.engine}"
+    if format.reply_opening:
+        return f"its template begins the reply with {quote(format.reply_opening)}"
+    if not has_distinct_calls(formats.get(format.name)):
+        return f"calls in the format {format.name} cannot be told from words"
+    return ""
 
 
 def _contents(model: LocalModel) -> dict[str, Any]:
@@ -140,6 +153,8 @@ def fact_lines(
 
 
 def _calls(threshold: dict[str, Any], name: str) -> str:
+    if threshold["never_asked"]:
+        return f"free; never asked whether to call a tool: {threshold['never_asked']}"
     own = msgspec.convert(threshold["calibrated"], CallCalibration | None)
     if not threshold["words_below"] and own is None:
         return f"free; to measure whether it calls tools where none fits: dragoman models calibrate {name}"

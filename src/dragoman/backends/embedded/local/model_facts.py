@@ -17,9 +17,12 @@ from dragoman.backends.embedded.local.stores import FoundFile
 from dragoman.backends.embedded.media import NO_PROJECTOR, Projector, find_projector, read_projector
 from dragoman.backends.embedded.model_format import Evidence, find_format
 from dragoman.catalog import models as catalog
-from dragoman.core.errors import ConfigError
+from dragoman.core.errors import ConfigError, DragomanError
+from dragoman.core.messages import Message, Request, Text, Tool
+from dragoman.parsing.format import Format
 
 _CACHE_FILE: Final = "model-facts.json"
+_QUESTION: Final = Request("", (Message("user", (Text("Hello!"),)),), (Tool("greet", "Greets.", '{"type": "object"}'),))
 
 
 class LocalModels(NamedTuple):
@@ -43,6 +46,8 @@ class FormatFacts(msgspec.Struct, frozen=True):
     why: str
     has_template: bool
     """Whether the file contains a chat template."""
+    reply_opening: str
+    """The part of each reply that the chat template begins; "": none, or the template cannot be rendered here."""
 
 
 class _Cached(msgspec.Struct, frozen=True):
@@ -169,7 +174,19 @@ def read_formats(models: Iterable[LocalModel]) -> dict[str, FormatFacts]:
 def _find_format(model: LocalModel) -> FormatFacts:
     metadata = gguf.metadata(model.path)
     format = find_format(model.id, profile_of(model), metadata)
-    return FormatFacts(format.format.name, format.by, format.why, bool(metadata.chat_template))
+    opening = _reply_opening(metadata, format.format)
+    return FormatFacts(format.format.name, format.by, format.why, bool(metadata.chat_template), opening)
+
+
+def _reply_opening(metadata: gguf.Metadata, format: Format) -> str:
+    with suppress(DragomanError):  # without the extra `templates`, and for a template that rejects the question
+        from dragoman.backends.text_mode.chat_template import ChatTemplate
+
+        template = ChatTemplate(
+            metadata.chat_template, metadata.bos, metadata.eos, metadata.control_tokens, metadata.user_tokens
+        )
+        return template.render(_QUESTION, format).suffix
+    return ""
 
 
 def _default_file(config: EmbeddedConfig) -> FoundFile:
