@@ -171,6 +171,15 @@ class Attempts:
         self.replicas: Sequence[tuple[Backend, Request]] = ()
         """The backends that may continue the text of one that fails, each with a request under its own model name."""
 
+    def answering(self) -> Callable[[], None]:
+        """Returns a function that makes who was asked last the one that answers again, after others were asked."""
+        last = self.upstream, self.model, self.tool_mode, self.format, self.replicas
+
+        def restore() -> None:
+            self.upstream, self.model, self.tool_mode, self.format, self.replicas = last
+
+        return restore
+
     def begin(self, upstream: str, model: str) -> None:
         """A backend is asked.
 

@@ -54,8 +54,14 @@ class EventStage:
         """Called before `close`: returns the request for a second response; None: none is needed, as usual."""
         return None
 
-    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
-        """Takes the events of the second response, before `close`; `failed`: it broke off, or there was none."""
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> bool:
+        """Takes the events of the second response, before `close`, and returns whether they are used.
+
+        Args:
+            events: The events.
+            failed: Whether the response broke off, or there was none.
+        """
+        return False
 
 
 class EventPipeline:

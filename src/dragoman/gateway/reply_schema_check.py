@@ -107,13 +107,14 @@ class ReplySchemaCheck(EventStage):
             Notice("reasked", message, detail=RESPONSE_FORMAT),
         )
 
-    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> bool:
         """Takes the text of the second response, unless it contains a call, in place of the first if it matches."""
         usages = [event.usage for event in events if isinstance(event, UsageUpdate)]
         self._second_usage = usages[-1] if usages else None
         if not failed and not any(isinstance(event, ToolCallStart) for event in events):
             text = "".join(event.text for event in events if isinstance(event, TextDelta))
             self._reply, _ = _matching_json(text, CompiledSchema(self._request.response_schema))
+        return bool(self._reply)
 
     def close(self) -> Sequence[AnyEvent]:
         """Returns the reply that matches, or the first response with a warning."""

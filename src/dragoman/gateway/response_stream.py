@@ -120,9 +120,12 @@ async def _close_stages(attempt: BackendAttempt) -> EventStream:
         if reask is not None:
             if out := pipeline.feed([reask.notice], number + 1):
                 yield out
-            attempt.context.attempts.reask(reask.notice.code)
+            attempts = attempt.context.attempts
+            attempts.reask(reask.notice.code)
+            restore_first = attempts.answering()
             second = await (attempt.answer_reask or _reask)(attempt, reask)
-            stage.merge_reask(second.events, failed=second.failed)
+            if not stage.merge_reask(second.events, failed=second.failed):
+                restore_first()
             if second.notices and (out := pipeline.feed(second.notices, number + 1)):
                 yield out
         out = await asyncio.to_thread(pipeline.close_stage, number) if in_thread else pipeline.close_stage(number)

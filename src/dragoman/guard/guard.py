@@ -340,8 +340,8 @@ class ToolCallGuard(EventStage):
             return any(isinstance(event, TextDelta) and event.text.strip() for event in self.received)
         return not self._choice.parallel_tool_calls and bool(self._valid)
 
-    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> None:
-        """Replaces rejected calls by the model's second response, whose calls are validated too."""
+    def merge_reask(self, events: Sequence[AnyEvent], *, failed: bool) -> bool:
+        """Replaces rejected calls by the model's second response, whose calls are validated too; see `EventStage`."""
         second, self._merged = self.second_guard(), True
         sent = second.feed(events)
         self.usage = add_usage(self.usage, second.usage) if self.usage and second.usage else self.usage or second.usage
@@ -358,8 +358,8 @@ class ToolCallGuard(EventStage):
             self.rejected.clear()
             self._waiting += reask.append_text(self.received, self._replaced_text, texts, self._request)
             self.finish = second.finish or self.finish
-        else:
-            self._reask_failed = True
+        self._reask_failed = not (calls or second.is_text_only)
+        return not self._reask_failed
 
     def second_guard(self) -> "ToolCallGuard":
         """Returns the guard of a second response."""

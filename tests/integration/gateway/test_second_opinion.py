@@ -131,6 +131,10 @@ async def ask(url: str, front: str = "openai_chat", *, stream: bool = False, key
     return Answered(answer.headers, list(dict.fromkeys(calls)), warnings, answer.text)
 
 
+def named(answer: Answered) -> list[str]:
+    return [answer.headers[f"x-dragoman-{name}"] for name in ("upstream", "model", "attempts")]
+
+
 def counts(*servers: Server) -> list[int]:
     return [len(each.asked) for each in servers]
 
@@ -155,7 +159,7 @@ async def test_usage_and_cost_are_of_both_models(front: str) -> None:
     assert usage.get("prompt_tokens", usage.get("input_tokens")) == 2000
     assert usage.get("completion_tokens", usage.get("output_tokens")) == 20
     assert answer.headers["x-dragoman-cost-usd"] == f"{(1000 * 1.0 + 10 * 2.0) * 101 / 1e6:.6f}"
-    assert [answer.headers[f"x-dragoman-{name}"] for name in ("upstream", "model", "attempts")] == ["b", "big", "2"]
+    assert named(answer) == ["b", "big", "2"]
 
 
 async def test_valid_response_asks_no_other_model() -> None:
@@ -177,11 +181,33 @@ async def test_first_model_is_re_asked_where_the_other_fails(stream: bool) -> No
         assert answer.headers["x-dragoman-cost-usd"] == f"{2 * 1020 / 1e6:.6f}"
 
 
-async def test_invalid_second_response_ends_the_re_ask() -> None:
-    async with two_models(in_turn(INVALID), in_turn(INVALID), BIG) as (url, a, b):
+@pytest.mark.parametrize("second", [INVALID, ""])
+async def test_model_whose_response_is_not_used_is_priced_and_not_named(second: str) -> None:
+    async with two_models(in_turn(INVALID), in_turn(second), BIG) as (url, a, b):
         answer = await ask(url)
     assert {"reask_failed", "second_opinion: big", "invalid_call"} <= {each for each in answer.warnings}
     assert counts(a, b) == [1, 1]
+    assert named(answer) == ["a", "m", "2"]
+    assert json.loads(answer.text)["usage"]["prompt_tokens"] == 2000
+    assert answer.headers["x-dragoman-cost-usd"] == f"{1020 * 101 / 1e6:.6f}"
+
+
+async def test_record_names_the_model_whose_response_is_sent() -> None:
+    async def reasons(far: Server, writer: Any) -> None:
+        function = {"name": "get_weather", "arguments": '{"city": {"name": "?"}}'}
+        tool_calls = [{"index": 0, "id": "call_1", "type": "function", "function": function}]
+        writer.write(HEAD + piece({"tool_calls": tool_calls}) + piece({}, "tool_calls") + END)
+
+    async with server(reasons) as one, server(in_turn(INVALID)) as two:
+        native = upstream("a", one, "m", tool_mode="native")
+        other = upstream("b", two, "big", tool_mode="prompt", call_format="hermes")
+        gateway = Gateway([native, other], policy=BIG)
+        context = ExchangeContext("x", 0, iter("abcdefgh").__next__)
+        async for _ in gateway.generate(ASKED, context):
+            pass
+        await gateway.close()
+    attempts = context.attempts
+    assert (attempts.upstream, attempts.model, attempts.tool_mode, attempts.format) == ("a", "m", "native", "")
 
 
 async def test_late_second_response_is_not_waited_for() -> None:
@@ -193,7 +219,7 @@ async def test_late_second_response_is_not_waited_for() -> None:
         answer = await ask(url)
     assert {"second_opinion_failed: big", "reask_failed"} <= set(answer.warnings)
     assert counts(a, b) == [1, 1]
-    assert [answer.headers[f"x-dragoman-{name}"] for name in ("upstream", "model", "attempts")] == ["a", "m", "2"]
+    assert named(answer) == ["a", "m", "2"]
     assert answer.headers["x-dragoman-cost-usd"] == f"{1020 / 1e6:.6f}"
 
 
@@ -334,7 +360,8 @@ async def test_bug_in_one_of_several_samples_is_one_error() -> None:
     assert isinstance(events[-1].error, UsageError)
 
 
-async def test_other_model_is_re_asked_for_a_reply_of_the_schema() -> None:
+@pytest.mark.parametrize(("second", "model"), [('{"n": 7}', "big"), ('{"n": "7"}', "m")])
+async def test_other_model_is_re_asked_for_a_reply_of_the_schema(second: str, model: str) -> None:
     schema = {
         "type": "object",
         "properties": {"n": {"type": "integer"}},
@@ -342,9 +369,10 @@ async def test_other_model_is_re_asked_for_a_reply_of_the_schema() -> None:
         "additionalProperties": False,
     }
     form = {"type": "json_schema", "json_schema": {"name": "n", "schema": schema}}
-    async with two_models(in_turn("no JSON"), in_turn('{"n": 7}'), BIG) as (url, a, b):
+    async with two_models(in_turn("no JSON"), in_turn(second), BIG) as (url, a, b):
         answer = await ask(url, response_format=form)
-    assert '{\\"n\\": 7}' in answer.text
+    assert ('{\\"n\\": 7}' in answer.text) is (model == "big")
+    assert answer.headers["x-dragoman-model"] == model
     assert (counts(a, b), "second_opinion: big" in answer.warnings) == ([1, 1], True)
 
 

@@ -136,7 +136,7 @@ class SecondOpinion:
         if routes and routes[0].backend is self._first.backend and routes[0].request.model == self._first.request.model:
             return self._planned(reask)
         attempts = attempt.context.attempts
-        own, replicas = (attempts.upstream, attempts.model), attempts.replicas
+        own, restore_own = (attempts.upstream, attempts.model), attempts.answering()
         attempts.replicas, failed = routes, None
         try:
             for number, route in enumerate(routes):
@@ -147,8 +147,7 @@ class SecondOpinion:
                 attempts.begin(*own)
         finally:
             if not collected.samples:  # also where the time is over
-                attempts.replicas = replicas
-                attempts.upstream, attempts.model = own
+                restore_own()
         if collected.samples:
             return 0
         if failed is not None:
