@@ -205,7 +205,7 @@ async def _decided_text(
     if "asked" not in earlier or text_after(earlier["asked"]) != rung:
         return None
     if rung == "words":
-        prepared = backend.prepare_words(prepared, 0.0)
+        prepared = backend.prepare_words(request, prepared, 0.0)
     else:
         prepared = backend.prepare_plan(prepared, calls_after(earlier["asked"]))
     async with aclosing(meter.complete(prepared.body)) as outputs:

@@ -104,10 +104,25 @@ async def test_usage_includes_the_question_and_counts_the_prompt_once() -> None:
 
 
 async def test_the_question_follows_the_prompt_of_the_response() -> None:
-    engine = CountingEngine(0.9, "Hello.")
+    engine = CountingEngine(0.6, CALL)
     await events(engine)
     prompt = engine.completed[0][0]["prompt"]
     assert engine.asked[1][0]["prompt"] == f"{prompt}Number of function calls needed: "
+
+
+async def test_an_answer_in_words_is_asked_for_after_the_text_of_the_user() -> None:
+    engine = CountingEngine(0.9, "Hello.")
+    await events(engine)
+    prompt, asked = engine.completed[0][0]["prompt"], engine.asked[0][0]["prompt"]
+    cached, rest = asked.split("Hello!")
+    assert prompt == f"{cached}Hello!\n\n(No function call is needed. Answer in plain words.){rest}"
+
+
+async def test_the_note_follows_the_last_text() -> None:
+    engine = CountingEngine(0.9, "A cat.")
+    parts = (v.Text("What is this?"), v.Text("It is grey."))
+    await events(engine, messages=(v.Message("user", parts),))
+    assert "It is grey.\n\n(No function call" in engine.completed[0][0]["prompt"]
 
 
 @pytest.mark.parametrize(

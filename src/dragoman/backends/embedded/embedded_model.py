@@ -23,7 +23,12 @@ from dragoman.backends.embedded.local.measurements import load_calibration
 from dragoman.backends.embedded.media import NO_PROJECTOR, MarkedMedia, find_projector, read_projector
 from dragoman.backends.embedded.model_format import find_format
 from dragoman.backends.embedded.prefixes.boundary import PrefixBoundary, constant_first
-from dragoman.backends.embedded.questions.call_decision import has_distinct_calls, words_grammar, words_notice
+from dragoman.backends.embedded.questions.call_decision import (
+    has_distinct_calls,
+    with_words_note,
+    words_grammar,
+    words_notice,
+)
 from dragoman.backends.embedded.questions.call_plan import plan_notice, several_calls_from
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
@@ -340,17 +345,21 @@ class EmbeddedModel(Backend):
         warnings = [*prepared.warnings, plan_notice(calls)]
         return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)
 
-    def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
-        """Returns the same prompt with a grammar that allows no call.
+    def prepare_words(self, request: Request, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
+        """Returns the prompt with a note that no call is needed, and a grammar that allows none.
 
         Args:
+            request: the request, whose last message is the user's.
             prepared: what the engine would be sent with a free choice.
             probability: the probability of a call, for the warning.
+
+        Raises:
+            RequestError: see `prepare`.
         """
+        noted = self.prepare(with_words_note(request))
         template = self._description[2].chat_template
-        body = prepared.body | {"grammar": words_grammar(self.format, prepared.tools, template)}
-        notice = words_notice(probability, self.words_below)
-        warnings = [*prepared.warnings, notice]
+        body = noted.body | {"grammar": words_grammar(self.format, prepared.tools, template)}
+        warnings = [*prepared.warnings, words_notice(probability, self.words_below)]
         return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:

@@ -75,8 +75,8 @@ class RunsModel(Protocol):
     def prepare_plan(self, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows this number of calls only."""
 
-    def prepare_words(self, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
-        """Returns the same prompt with a grammar that allows no call."""
+    def prepare_words(self, request: Request, prepared: PreparedPrompt, probability: float) -> PreparedPrompt:
+        """Returns the prompt with a note that no call is needed, and a grammar that allows none."""
 
     def new_reader(self, request: Request, context: ExchangeContext, prepared: PreparedPrompt) -> ReplyReader:
         """Returns a reader for one reply."""
@@ -159,7 +159,7 @@ class EmbeddedResponse:
             return
         log.debug("probability of a tool call: %.3f, words below %g", found.value, backend.words_below)
         if decides and found.value < backend.words_below:
-            self._prepared = backend.prepare_words(prepared, found.value)
+            self._prepared = await asyncio.to_thread(backend.prepare_words, request, prepared, found.value)
         elif self._plans():
             required = request.tool_choice.mode == "required"
             calls = planned_calls(found.answers.probabilities, backend.several_calls_from, required=required)

@@ -1,12 +1,14 @@
 """Whether to call a tool at all, for a model that calls one where none fits.
 
 The model is asked how many calls the request needs. Where the probability of any call is below a threshold, which was
-measured for the model (`calibration`), the response is constrained to words.
+measured for the model (`calibration`), the model is told that no call is needed, and constrained to words.
 """
 
 import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
+
+from msgspec.structs import replace
 
 from dragoman.backends.embedded.continued import CompletesPrompts
 from dragoman.backends.embedded.questions.ask import WeighedAnswers, ask
@@ -19,6 +21,9 @@ from dragoman.parsing.format import Format
 log = logging.getLogger("dragoman.embedded")
 
 QUESTION: Final = "Number of function calls needed: "
+WORDS_NOTE: Final = "(No function call is needed. Answer in plain words.)"
+"""Follows the user's text if the model needs no call. With a grammar alone, small models write around it: calls in
+Python, or JSON with mistakes."""
 COUNTS: Final = tuple("0123456789")
 _NO_CALL: Final = COUNTS[0]
 _WORD_OPENINGS: Final = ("The", "Hello", "You", "It", "In", "To", "Sure", "Yes", "No", "Here")
@@ -154,6 +159,18 @@ def words_grammar(format: Format, tools: Sequence[Tool], template: str) -> str:
 def _call_markers(format: Format) -> Sequence[str]:
     """Returns the texts that begin calls."""
     return [*dict.fromkeys((*format.calls, *(format.markup.calls if format.markup else ())))]
+
+
+def with_words_note(request: Request) -> Request:
+    """Returns the request with `WORDS_NOTE` after the user's text; what precedes the note stays cached.
+
+    Args:
+        request: a request whose last message is the user's.
+    """
+    *earlier, last = request.messages
+    *before, end = last.parts
+    parts = [replace(end, text=f"{end.text}\n\n{WORDS_NOTE}")] if isinstance(end, Text) else [end, Text(WORDS_NOTE)]
+    return replace(request, messages=(*earlier, replace(last, parts=(*before, *parts))))
 
 
 def words_notice(probability: float, threshold: float) -> Notice:
