@@ -250,6 +250,8 @@ class ExchangeContext(msgspec.Struct, frozen=True):
     """Which backends were asked."""
     client: ClientFacts = ANONYMOUS
     """Who sent the request."""
+    reserve: Callable[[int], Awaitable[bool]] | None = None
+    """Reserves so many further responses within the client's limits; returns whether it may have them. None: it may."""
     opening: OpeningText | None = None
     """Text that the model continues; its events come again, then those of the rest. Only for the embedded engine."""
 

@@ -165,7 +165,8 @@ class Exchange(BaseExchange):
 
     async def _answer(self, request: Request, body: bytes) -> None:
         large = len(body) >= LARGE_BYTES
-        if self._record.admission is not None:
+        admission = self._record.admission
+        if admission is not None:
             await admit(self._record, self._gateway, request, large=large)
         context = ExchangeContext(
             self._record.turn_id,
@@ -175,6 +176,7 @@ class Exchange(BaseExchange):
             is_large=large,
             attempts=self._record.attempts,
             client=self._record.client,
+            reserve=None if admission is None else admission.extend,
         )
         if self._observer:
             context = self._observer.wrap_context(context)

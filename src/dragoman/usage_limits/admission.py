@@ -251,6 +251,26 @@ class Admission:
             raise
         self._is_admitted = True
 
+    async def extend(self, responses: int) -> bool:
+        """Reserves tokens of the minute for further responses; returns whether so many are left.
+
+        Args:
+            responses: How many, each with the prompt and the maximum of the request.
+        """
+        limit, tokens = self._limits.tokens_per_minute, responses * self._response_tokens()
+        if not (self._is_admitted and limit):
+            return self._is_admitted
+        if not await (await self._owner.windows()).take(f"tokens/{self._key}", limit, tokens):
+            return False
+        self._tokens += tokens
+        return True
+
+    def _response_tokens(self) -> int:
+        """Returns what is reserved for a response: the tokens of its prompt, and of its output."""
+        estimate, maximum = self._estimate, self._owner.reserved_output_tokens
+        output = maximum if estimate.output_tokens is None else min(estimate.output_tokens, maximum)
+        return estimate.prompt_tokens + output
+
     def settle(self, used: Used | None) -> None:
         """Replaces what is reserved by what was used; does not wait.
 
@@ -295,15 +315,14 @@ class Admission:
         self._has_slot = True
 
     async def _take_tokens(self, limit: int) -> None:
-        estimate, maximum = self._estimate, self._owner.reserved_output_tokens
+        estimate = self._estimate
         if estimate.prompt_tokens > limit:
             raise RateLimitError(
                 f"expected at most {limit} tokens a minute with the API key {self._key}, got a request of about "
                 f"{estimate.prompt_tokens}; shorten it - at keys.{self._key}.tokens_per_minute",
                 is_permanent=True,
             )
-        output = maximum if estimate.output_tokens is None else min(estimate.output_tokens, maximum)
-        tokens = min(limit, estimate.prompt_tokens + output)
+        tokens = min(limit, self._response_tokens())
         await self._take("tokens", limit, tokens)
         self._tokens = tokens
 

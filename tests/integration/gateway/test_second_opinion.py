@@ -19,6 +19,8 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.gguf import Metadata
 from dragoman.catalog import models
+from dragoman.compose.limits import usage_limits
+from dragoman.config import Config
 from dragoman.config.keys import KeyConfig
 from dragoman.config.routes import take_routes
 from dragoman.config.server import CaptureConfig
@@ -32,6 +34,7 @@ from dragoman.guard.policy import GuardPolicy
 from dragoman.prices.config import PriceConfig
 from dragoman.prices.price_book import PriceBook
 from dragoman.server.keys.ring import KeyRing
+from dragoman.usage_limits.config import LimitsConfig
 from support.fake_upstream import END, HEAD, Play, Server, piece, server, whole
 from support.http_client import http_client
 from support.scripted_backend import Scripted, serving
@@ -407,6 +410,16 @@ async def test_votes_without_and_with_majority(samples: tuple[str, ...], city: s
     usage = json.loads(answer.text)["usage"]
     assert (usage["prompt_tokens"], usage["completion_tokens"]) == (4000, 40)
     assert answer.headers["x-dragoman-attempts"] == "4"
+
+
+@pytest.mark.parametrize(("limit", "responses"), [(700, 2), (100_000, 4)])
+async def test_samples_are_made_within_the_tokens_of_a_minute(tmp_path: Path, limit: int, responses: int) -> None:
+    keys = KeyRing({"alice": KeyConfig(secret="secret-of-alice", tokens_per_minute=limit)})
+    limits = usage_limits(Config(limits=LimitsConfig(path=str(tmp_path / "usage.sqlite"))), None)
+    texts = by_seed(INVALID, ROME, ROME, ROME)
+    async with two_models(texts, FAILS, VOTES, keys=keys, limits=limits) as (url, a, _):
+        answer = await ask(url, key="secret-of-alice")
+    assert (answer.cities, counts(a)) == (["Rome"], [responses])
 
 
 async def test_samples_that_are_all_invalid_lead_to_no_further_one() -> None:

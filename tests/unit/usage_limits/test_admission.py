@@ -3,10 +3,13 @@
 from typing import Any, cast
 
 import pytest
+from limits.aio.storage import MemoryStorage
 
 from dragoman.config.keys import KeyConfig
-from dragoman.usage_limits.admission import Estimate, UsageLimits
+from dragoman.core.messages import Usage
+from dragoman.usage_limits.admission import Estimate, UsageLimits, Used
 from dragoman.usage_limits.budgets import Reserved
+from dragoman.usage_limits.windows import RateWindows
 
 pytestmark = pytest.mark.asyncio
 
@@ -21,6 +24,12 @@ class Recorder:
         self.reserved.append(reserved)
         return 1
 
+    def settle(self, key: str, reservation: int, spent: object) -> None:
+        """Does nothing."""
+
+    def close(self) -> None:
+        """Does nothing."""
+
 
 @pytest.mark.parametrize(("output", "reserved"), [(20, 100 + 3 * 20), (None, 100 + 3 * 50)])
 async def test_budget_is_reserved_for_all_samples(output: int | None, reserved: int) -> None:
@@ -29,3 +38,32 @@ async def test_budget_is_reserved_for_all_samples(output: int | None, reserved: 
     admission = limits.begin("alice", KeyConfig(secret="secret-of-alice", budget_tokens_per_day=1000), None)
     await admission.admit(Estimate(100, output, samples=3))
     assert [each.tokens for each in ledger.reserved] == [reserved]
+
+
+async def test_samples_are_reserved_of_the_tokens_of_a_minute_once_they_are_needed() -> None:
+    unused, windows = cast("Any", None), RateWindows(MemoryStorage())
+    limits = UsageLimits(lambda: cast("Any", Recorder()), lambda: windows, unused, 50, now_s=lambda: 0.0)
+    settings = KeyConfig(secret="secret-of-alice", tokens_per_minute=500)
+    first, second = (limits.begin("alice", settings, None) for _ in range(2))
+
+    async def used() -> float:
+        return (await limits.windows_of("alice", settings))["tokens"].used
+
+    await first.admit(Estimate(100, 200))
+    assert await used() == 150
+    assert await first.extend(2)
+    assert await used() == 450
+    assert not await first.extend(1)  # 600 of 500
+    assert not await second.extend(1)  # before it is admitted
+    first.settle(Used(Usage(310, 70), "a", "m", 1.0))
+    await limits.close()
+    assert await used() == 380
+    assert not await first.extend(1)
+
+
+async def test_key_without_a_limit_of_tokens_may_have_samples() -> None:
+    unused = cast("Any", None)
+    limits = UsageLimits(lambda: cast("Any", Recorder()), unused, unused, 50)
+    admission = limits.begin("alice", KeyConfig(secret="secret-of-alice"), None)
+    await admission.admit(Estimate())
+    assert await admission.extend(2)

@@ -115,6 +115,9 @@ class SecondOpinion:
         try:
             async with asyncio.timeout(attempt.reask_timeout_s):
                 count = await self._ask_other(attempt, reask, collected) if self._name else self._planned(reask)
+                if count > 1 and attempt.context.reserve is not None and not await attempt.context.reserve(count - 1):
+                    log.info("the model is re-asked once: the API key has no tokens left in this minute for samples")
+                    count = 1
                 collected.vote = reask.vote if count > 1 else None
                 await self._sample(attempt, reask, count, collected)
         except TimeoutError:
