@@ -13,7 +13,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence, Set
 from typing import Final, NamedTuple
 
 from dragoman.core.events import ALL_EVENTS, AnyEvent, EventType, Failure, Finish, Notice
-from dragoman.core.messages import Request
+from dragoman.core.messages import Message, Request, ToolChoice
 
 _ONE_TYPE: Final[Mapping[EventType, Set[EventType]]] = {each: frozenset((each,)) for each in ALL_EVENTS}
 """The types of the events of a batch that is one event, as most are."""
@@ -30,6 +30,22 @@ class ReaskRequest(NamedTuple):
 
     None: such responses cannot be compared.
     """
+
+
+class LaterRounds(list[Message]):
+    """Messages that are added to the conversation during a response: rounds in which the gateway ran tools."""
+
+    def __init__(self, messages: Iterable[Message] = ()) -> None:
+        super().__init__(messages)
+        self.number = 0
+        """Number of rounds after the first."""
+        self.choice = ToolChoice()
+        """The tool choice of the last of them, for calls of the client's tools."""
+
+    def begin(self, choice: ToolChoice) -> None:
+        """Begins a round with this tool choice; its messages are appended before."""
+        self.number += 1
+        self.choice = choice
 
 
 class EventStage:

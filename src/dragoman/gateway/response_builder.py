@@ -13,8 +13,8 @@ from dragoman.core.backend import Backend, ExchangeContext
 from dragoman.core.call_limit import FirstCallOnly, limit_to_one_call
 from dragoman.core.complete_calls import CompleteCallFilter
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Request
-from dragoman.core.stage import EventPipeline, EventStage
+from dragoman.core.messages import Request
+from dragoman.core.stage import EventPipeline, EventStage, LaterRounds
 from dragoman.gateway import compaction
 from dragoman.gateway.client_events import ClientEventFilter
 from dragoman.gateway.compaction import Seal
@@ -189,7 +189,7 @@ class ResponseBuilder:
         stages: list[EventStage] = []
         if job.policy is not None:
             expected = edit.request if vendor_tools is None else vendor_tools.hide_tools(edit.request)
-            stages.append(self._guard(expected, job.policy, vendor_tools.rounds if vendor_tools else ()))
+            stages.append(self._guard(expected, job.policy, vendor_tools.rounds if vendor_tools else None))
             if edit.request.response_schema:
                 from dragoman.gateway.reply_schema_check import ReplySchemaCheck
 
@@ -213,7 +213,7 @@ class ResponseBuilder:
             stages.append(ResponseRecorder(self._store, job.client_request, job.resolved))
         return stages
 
-    def _guard(self, request: Request, policy: GuardPolicy, later: Sequence[Message]) -> EventStage:
+    def _guard(self, request: Request, policy: GuardPolicy, later: LaterRounds | None) -> EventStage:
         """Returns the guard of a response: to this request, and after these messages of the gateway's tools."""
         from dragoman.guard.guard import ToolCallGuard  # needs an extra that not all users of the gateway have
 

@@ -32,9 +32,9 @@ from dragoman.core.events import (
     VendorBlock,
 )
 from dragoman.core.identifiers import valid_call_id
-from dragoman.core.messages import COMPLETE_FINISHES, Message, Request, Tool, ToolCall, Usage, add_usage
+from dragoman.core.messages import COMPLETE_FINISHES, Request, Tool, ToolCall, Usage, add_usage
 from dragoman.core.repeated_call import CallKey
-from dragoman.core.stage import EventStage, ReaskRequest
+from dragoman.core.stage import EventStage, LaterRounds, ReaskRequest
 from dragoman.guard import feedback, reask, unoffered_tool
 from dragoman.guard.call_warnings import EarlierCalls, call_warnings
 from dragoman.guard.injection.copied_call import CopiedCallDetector
@@ -56,7 +56,7 @@ _REASK_CODES: Final = ("reasked", "reask_failed")
 class ToolCallGuard(EventStage):
     """Validates and repairs the calls of one response."""
 
-    def __init__(self, request: Request, policy: GuardPolicy, later: Sequence[Message] = ()) -> None:
+    def __init__(self, request: Request, policy: GuardPolicy, later: LaterRounds | None = None) -> None:
         self._request, self._policy, self._choice = request, policy, request.tool_choice
         self._tools: dict[str, Tool] = {tool.name: tool for tool in request.tools if tool.kind == "function"}
         self._enabled_repairs = policy.enabled_repairs
@@ -64,10 +64,11 @@ class ToolCallGuard(EventStage):
         self._names = tool_name_match.ToolNames(self._tools, names)
         self._all_tools_known = len(self._tools) == len(request.tools)
         """Whether no tool is run by the vendor; calls of such tools have names of their own."""
-        self._later, self._later_seen, self._round_start = later, 0, 0  # start: index in `received`
-        self._copies = CopiedCallDetector(request, later)
+        self._later = LaterRounds() if later is None else later
+        self._round = self._round_start = 0  # start: index in `received`
+        self._copies = CopiedCallDetector(request, self._later)
         self._trailing = TrailingCallCheck(request, self._copies)
-        self._invented = InventedValueDetector(request, policy.invented_values, later)
+        self._invented = InventedValueDetector(request, policy.invented_values, self._later)
         self._earlier_calls = EarlierCalls(request)
         self._pending: PendingCall | None = None
         self._waiting: list[AnyEvent | RejectedCall] = []
@@ -93,8 +94,8 @@ class ToolCallGuard(EventStage):
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
         """Returns the events that can be sent now."""
-        if self._later and len(self._later) != self._later_seen:
-            self._later_seen, self._round_start = len(self._later), len(self.received)
+        if self._later.number != self._round:
+            self._round, self._round_start, self._choice = self._later.number, len(self.received), self._later.choice
         if len(events) == 1 and type(event := events[0]) is TextDelta and not self.rejected:  # the most frequent case
             self._keep(event)
             return events
@@ -173,9 +174,7 @@ class ToolCallGuard(EventStage):
     def _release_text(self) -> list[AnyEvent]:
         """Releases buffered text that turned out not to be a call."""
         unoffered_tool.release(self.rejected, self._waiting, self._copies, ended=False)
-        if self.rejected:
-            return []
-        return self._release()
+        return [] if self.rejected else self._release()
 
     def _renumber(self, event: AnyEvent) -> AnyEvent:
         """Returns the event with the index of its call among those that are sent."""
@@ -315,9 +314,8 @@ class ToolCallGuard(EventStage):
 
     def _on_incomplete(self, call: PendingCall, event: ToolCallIncomplete) -> list[AnyEvent]:
         self._pending = None
-        if not call.buffered:
-            return [event]
-        return self._reject("unread", feedback.unreadable_call(call.start.name), call, event)
+        why = feedback.unreadable_call(call.start.name)
+        return self._reject("unread", why, call, event) if call.buffered else [event]
 
     def reask(self) -> ReaskRequest | None:
         """Returns the request that re-asks the model; None if the response is valid or re-asking cannot help."""
@@ -327,12 +325,13 @@ class ToolCallGuard(EventStage):
         if not may or not (self.rejected or self._call_missing()) or self._is_acceptable():
             return None
         most, events = self._policy.reask_max_tokens, self.received[self._round_start :]
-        request = replace(self._request, messages=(*self._request.messages, *self._later))
+        request = replace(self._request, messages=(*self._request.messages, *self._later), tool_choice=self._choice)
         return reask.build_reask(request, events, self.rejected, self._valid, most)._replace(vote=self._vote)
 
     def _call_missing(self) -> bool:
         required = {"required": True, "named": self._choice.name in self._tools}.get(self._choice.mode, False)
-        return required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in self.received)
+        events = self.received[self._round_start :]
+        return required and not self._sent_calls and not any(isinstance(event, VendorBlock) for event in events)
 
     def _is_acceptable(self) -> bool:
         """Whether the response is good enough without the rejected calls."""

@@ -12,7 +12,8 @@ from collections.abc import Sequence
 from msgspec.structs import replace
 
 from dragoman.core.events import AnyEvent, ToolCallEnd, ToolCallIncomplete
-from dragoman.core.messages import JsonText, Message, Request, ToolCall
+from dragoman.core.messages import JsonText, Request, ToolCall
+from dragoman.core.stage import LaterRounds
 from dragoman.guard import feedback, reask
 from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
@@ -25,7 +26,7 @@ _UNDECIDED = "nothing has allowed it"
 class VetoGuard(ToolCallGuard):
     """Validates and repairs the calls of one response, and withholds those that are refused."""
 
-    def __init__(self, request: Request, policy: GuardPolicy, later: Sequence[Message] = ()) -> None:
+    def __init__(self, request: Request, policy: GuardPolicy, later: LaterRounds | None = None) -> None:
         """
         Args:
             request: The request.

@@ -9,7 +9,7 @@ from dragoman.core.errors import RequestError, quote
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.steps.derive import derive_steps
-from dragoman.steps.progress import progress_of
+from dragoman.steps.progress import request_progress
 from dragoman.steps.rules import Allowed, allowed_now
 from dragoman.steps.validate import missing_tool
 
@@ -52,7 +52,7 @@ def apply_steps(request: Request) -> AppliedSteps:
     if choice.mode == "none":
         return _not_applied(request, "tool_choice forbids calls", "tool_choice")
     names = [tool.name for tool in request.tools if tool.kind == "function"]
-    allowed = allowed_now(steps, names, progress_of(request.messages))
+    allowed = allowed_now(steps, names, request_progress(request))
     if is_derived and allowed.state == "limit":
         return _not_applied(request, f"derived ones end after {allowed.limit}", allowed.limit)
     if allowed.state == "open" and not steps.ordered and len(names) < len(request.tools):

@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import ANY_TOOL, Message, Request, Steps, Text, Tool
-from dragoman.steps.progress import progress_of, succeeded_names
+from dragoman.steps.progress import progress_of, succeeded_names, tool_searches
 from dragoman.steps.validate import MAX_STEPS, validate_steps
 from dragoman.text.json_cursor import load_json
 
@@ -85,7 +85,7 @@ def derive_steps(request: Request, path: str = "") -> Steps | None:
     prerequisites = _prerequisites(tools, request.messages, terminal)
     if not prerequisites and not terminal:
         return None
-    is_new = terminal and not succeeded_names(request.messages)
+    is_new = terminal and not succeeded_names(request.messages) - tool_searches(request)
     required = (ANY_TOOL,) if is_new else ()
     steps = Steps(required, prerequisites=prerequisites, terminal=terminal, max_calls=MAX_DERIVED_CALLS, path=path)
     try:

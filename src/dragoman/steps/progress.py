@@ -2,11 +2,12 @@
 
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
-from dragoman.core.messages import Audio, Document, Image, Message, Text, ToolCall, ToolResult
+from dragoman.core.messages import Audio, Document, Image, Message, Request, Steps, Text, ToolCall, ToolResult
 from dragoman.core.repeated_call import call_key, is_error, result_text
+from dragoman.steps.validate import named_tools
 
 _NO_ERROR: Final = re.compile(
     r'\W{0,8}errors?["\']?\s{0,8}[:=]\s{0,8}(?:null|none|false|0\b|""|\[\s{0,8}\]|\{\s{0,8}\})', re.I
@@ -38,15 +39,34 @@ class TurnProgress(NamedTuple):
         return sum(self.calls.values())
 
 
-def progress_of(messages: Sequence[Message]) -> TurnProgress:
-    """Returns the calls since the user's last message; a text next to tool results does not begin a turn."""
+def request_progress(request: Request) -> TurnProgress:
+    """Returns the calls of a request's present turn, without searches for tools."""
+    return progress_of(request.messages, tool_searches(request))
+
+
+def tool_searches(request: Request) -> frozenset[str]:
+    """Returns the names of tool searches, whose calls do no work, unless the steps name them."""
+    tools = request.prompt_tools or request.tools
+    searches = frozenset(tool.name for tool in tools if tool.loading == "search")
+    return searches.difference(name for name, _ in named_tools(request.steps or Steps())) if searches else searches
+
+
+def progress_of(messages: Sequence[Message], ignored: Collection[str] = ()) -> TurnProgress:
+    """Returns the calls since the user's last message; a text next to tool results does not begin a turn.
+
+    Args:
+        messages: The conversation.
+        ignored: Tools whose calls do not count.
+    """
     start = next((n for n in reversed(range(len(messages))) if _begins_turn(messages, n)), 0)
     calls, answers = _answered(messages[start:])
+    answered = [(calls[n], is_success) for n, is_success in answers.items() if calls[n].name not in ignored]
     failures = 0
-    for is_success in answers.values():
+    for _, is_success in answered:
         failures = 0 if is_success else failures + 1
-    keys = {call_key(calls[n].name, calls[n].arguments) for n, is_success in answers.items() if is_success}
-    return TurnProgress(Counter(call.name for call in calls), Counter(name for name, _ in keys), failures)
+    keys = {call_key(call.name, call.arguments) for call, is_success in answered if is_success}
+    counts = Counter(call.name for call in calls if call.name not in ignored)
+    return TurnProgress(counts, Counter(name for name, _ in keys), failures)
 
 
 def succeeded_names(messages: Sequence[Message]) -> set[str]:

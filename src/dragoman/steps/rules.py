@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeAlias
 
 from dragoman.core.messages import ANY_TOOL, Request, Steps
-from dragoman.steps.progress import TurnProgress, progress_of
+from dragoman.steps.progress import TurnProgress, request_progress
 
 State: TypeAlias = Literal["open", "terminal", "free", "finished", "limit"]
 """`open`: required steps are left. `terminal`: only the terminal tool is. `free`: the model decides. `finished`: a
@@ -53,7 +53,7 @@ def calls_left(request: Request) -> CallsLeft:
     steps = request.steps
     if steps is None or steps.derive:
         return UNLIMITED
-    progress = progress_of(request.messages)
+    progress = request_progress(request)
     total = steps.max_calls - progress.total
     limits = dict(steps.max_calls_per_tool)
     if ANY_TOOL in limits:

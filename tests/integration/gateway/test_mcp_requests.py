@@ -233,6 +233,20 @@ async def test_approved_call_is_run_once_if_the_model_is_reasked(
     assert [read_result(request, 0) for request in asked[1:]] == ["5", "5"]
 
 
+async def test_an_approved_call_is_a_step() -> None:
+    asked: list[v.Request] = []
+    own = {"type": "function", "name": "submit", "parameters": FUNCTION}
+    fields = {"dragoman": {"steps": {"required": "books__add", "ordered": True, "terminal": "submit"}}}
+    declared = [{**BOOKS, "require_approval": "always"}, own]
+    async with client(ADD, call(0, "submit", path="/"), asked=asked) as http:
+        (_, request), _ = await items(http, False, tools=declared, **fields)
+        answer = {"type": "mcp_approval_response", "approval_request_id": request["id"], "approve": True}
+        history = [{"role": "user", "content": QUESTION}, request, answer]
+        (_, done, submitted), _ = await items(http, False, tools=declared, input=history, **fields)
+    assert (done["type"], submitted["type"]) == ("mcp_call", "function_call")
+    assert [[tool.name for tool in each.tools] for each in asked] == [["books__add"], ["submit"]]
+
+
 async def test_old_approval_no_longer_counts() -> None:
     asked: list[v.Request] = []
     declared = {**BOOKS, "require_approval": "always"}

@@ -380,7 +380,8 @@ SEARCHED = call(0, "web_search", query="x")
 
 @pytest.mark.parametrize("name", ["submit_report", "functions.submit_report", "SubmitReport"])
 async def test_a_premature_terminal_call_next_to_a_vendor_tool_does_not_arrive(name: str) -> None:
-    async with asking(scripted(SEARCHED, call(0, name, n="1"), asked=[]), RUNNER) as http:
+    early = call(0, name, n="1")
+    async with asking(scripted(SEARCHED, early, early, asked=[]), RUNNER) as http:
         content, reason = await messages(http, False, **searching())
     assert reason == "end_turn"
     assert "tool_use" not in [block["type"] for block in content]

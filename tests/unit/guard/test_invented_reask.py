@@ -7,6 +7,7 @@ import pytest
 
 from dragoman.core import events as ev
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolChoice, ToolResult
+from dragoman.core.stage import LaterRounds
 from dragoman.guard.guard import ToolCallGuard
 from dragoman.guard.policy import GuardPolicy
 from dragoman.guard.veto_guard import VetoGuard
@@ -118,7 +119,7 @@ async def test_required_call_may_be_of_the_finding_tool() -> None:
 
 @pytest.mark.parametrize("kind", [ToolCallGuard, VetoGuard])
 async def test_second_response_may_use_what_a_later_round_returned(kind: type[ToolCallGuard]) -> None:
-    later = [Message("tool", (ToolResult("c1", (Text("Ann Lee: usr_8842"),)),))]
+    later = LaterRounds([Message("tool", (ToolResult("c1", (Text("Ann Lee: usr_8842"),)),))])
     guard = kind(Request("m", ASKED, TOOLS), GuardPolicy(invented_values="reask", buffering="all"), later)
     corrected = ("get_user", '{"user_id": "usr_8842"}')
     if isinstance(guard, VetoGuard):

@@ -14,8 +14,8 @@ import msgspec
 from dragoman.core.backend import Backend, EventStream, ExchangeContext, PassthroughResponse
 from dragoman.core.collect import Collector
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Request, ToolCall
-from dragoman.core.stage import EventStage
+from dragoman.core.messages import Request, ToolCall
+from dragoman.core.stage import EventStage, LaterRounds
 from dragoman.gateway.gateway import Gateway
 from dragoman.gateway.hooks.call_veto import CallVeto
 from dragoman.gateway.hooks.hook_runner import HookRunner
@@ -131,7 +131,7 @@ class _VetoBuilder(ResponseBuilder):
                 return msgspec.structs.replace(attempt, generate=veto.wrap(attempt.generate), wrap=veto.wrap)
         return attempt
 
-    def _guard(self, request: Request, policy: GuardPolicy, later: Sequence[Message]) -> EventStage:
+    def _guard(self, request: Request, policy: GuardPolicy, later: LaterRounds | None) -> EventStage:
         return VetoGuard(request, policy, later)
 
     def _policy_for(self, request: Request, buffering: Buffering | None) -> GuardPolicy | None:

@@ -17,6 +17,7 @@ from msgspec.structs import replace
 
 from dragoman.core.messages import Message, Request, Text, Tool, ToolCall, ToolResult
 from dragoman.prompting.deferred_tools import DEFER_LOADING, is_deferred
+from dragoman.steps.validate import named_tools
 from dragoman.vendor_tools.codec import encode
 from dragoman.vendor_tools.tool import TOOL_SEARCH, VendorTool, tools_text
 
@@ -36,7 +37,9 @@ def internal_search(request: Request, search_above: int) -> VendorTool | None:
         request: The request of the client.
         search_above: Number of tools; 0: no limit.
     """
-    if not 0 < search_above < len(request.tools) or request.tool_choice.mode == "none" or request.steps is not None:
+    if not 0 < search_above < len(request.tools) or request.tool_choice.mode == "none":
+        return None
+    if request.steps is not None and request.steps.derive:  # from all tools, by what each says
         return None
     functions = [tool for tool in _callable(request) if tool.loading == "listed"]
     if len(functions) <= search_above:
@@ -63,17 +66,23 @@ def with_search(request: Request, search: VendorTool, found: Iterable[str]) -> R
 
 def with_found(request: Request, names: Iterable[str]) -> Request:
     """Returns the request in which these deferred tools are found; they are the last tools, in this order."""
-    deferred = {tool.name: tool for tool in request.tools if tool.loading == "deferred"}
-    found = {name: replace(deferred[name], loading="found") for name in dict.fromkeys(names) if name in deferred}
-    if not found:
-        return request
-    return replace(request, tools=(*(t for t in request.tools if t.name not in found), *found.values()))
+    found = tuple(dict.fromkeys(names))
+    tools, all_tools = _with_found(request.tools, found), _with_found(request.prompt_tools, found)
+    return replace(request, tools=tools, prompt_tools=all_tools)
+
+
+def _with_found(tools: tuple[Tool, ...], names: Sequence[str]) -> tuple[Tool, ...]:
+    deferred = {tool.name: tool for tool in tools if tool.loading == "deferred"}
+    found = {name: replace(deferred[name], loading="found") for name in names if name in deferred}
+    return (*(tool for tool in tools if tool.name not in found), *found.values()) if found else tools
 
 
 def _callable(request: Request) -> Iterator[Tool]:
-    """Yields the client's functions, without one that must be called now, whose definition the model needs at once."""
-    named = request.tool_choice.name if request.tool_choice.mode == "named" else ""
-    return (tool for tool in request.tools if tool.kind == "function" and tool.name != named)
+    """Yields the client's functions, without those that must be called: the model needs their definitions at once."""
+    named = {request.tool_choice.name} if request.tool_choice.mode == "named" else set[str]()
+    if request.steps is not None:
+        named.update(name for name, _ in named_tools(request.steps))
+    return (tool for tool in request.tools if tool.kind == "function" and tool.name not in named)
 
 
 def _marked(tool: Tool) -> Tool:

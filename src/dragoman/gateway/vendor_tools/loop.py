@@ -50,6 +50,8 @@ from dragoman.vendor_tools.tool import TOOL_SEARCH, FetchedPage, ToolRunResult, 
 
 _MAX_ON_LOOP_CHARS: Final = 50_000
 """Characters of sources up to which finding quotes takes less than about 10 ms."""
+_BY_ROUND: Final = ("tools", "prompt_tools", "tool_choice", "accepts_parallel_calls", "steps")
+"""Fields of a request that differ between rounds, next to its messages."""
 AsgiApp: TypeAlias = Callable[[Any, Any, Any], Awaitable[None]]
 
 
@@ -132,8 +134,8 @@ class VendorToolResponse:
         self._calls = CallRunner(runner, plan, on_run)
         self._approved: dict[str, ToolRunResult] = {}
         """Results of approved calls, by the id of the approval."""
-        self._is_asked = False
-        """Whether the model was asked before: a further response follows a re-ask."""
+        self._last: Request | None = None
+        """The request of the first response's last round; None: the model was not asked yet."""
 
     async def generate(self, request: Request, context: ExchangeContext) -> EventStream:
         """Yields the events of the whole response, or of a second one if the model is re-asked.
@@ -159,9 +161,10 @@ class VendorToolResponse:
                 async for events in events_of_calls:
                     yield events
             response.has_started = True
-        request = with_results(self._as_asked(request), self._approved)
+        is_reask = self._last is not None
+        request = self._first_round(request)
         while True:
-            turn, steps = response.begin_round(), call_filter(request, context.disabled_repairs)
+            turn, steps = response.begin_round(), call_filter(self._in_turn(request), context.disabled_repairs)
             async with aclosing(context.generate(self._backend, request)) as batches:
                 async for batch in batches:
                     if out := turn.feed(batch if steps is None else steps.feed(batch)):
@@ -179,12 +182,29 @@ class VendorToolResponse:
             if (end := response.end_of_round(turn)) is not None:
                 yield end
                 return
-            request = _next_request(plan, request, turn, results)
+            request = self._restricted(_next_request(plan, request, turn, results), is_reask=is_reask)
 
-    def _as_asked(self, request: Request) -> Request:
-        """Returns the request; that of a re-ask restricted to what its steps allow after the calls so far."""
-        is_reask, self._is_asked = self._is_asked, True
-        return self._plan.hide_tools_of_reask(apply_next(request).request) if is_reask else request
+    def _first_round(self, request: Request) -> Request:
+        """Returns the request with approved results; that of a re-ask with the tools and choice of the last round."""
+        request = with_results(request, self._approved)
+        if self._last is not None:
+            changed = {name: getattr(self._last, name) for name in _BY_ROUND}
+            return self._plan.hide_tools_of_reask(replace(request, **changed))
+        self._last = request
+        return self._restricted(request, is_reask=False) if self._approved and request.prompt_tools else request
+
+    def _restricted(self, request: Request, *, is_reask: bool) -> Request:
+        """Returns the request of a further round, restricted to what its steps allow after the calls so far."""
+        request = replace(apply_next(self._in_turn(request)).request, messages=request.messages)
+        if not is_reask:
+            self._last = request
+            self._plan.rounds.begin(self._plan.choice_of_client(request))
+        return request
+
+    def _in_turn(self, request: Request) -> Request:
+        """Returns the request with the unedited conversation, without messages of a re-ask: they begin no turn."""
+        earlier = with_results(self._plan.request, self._approved) if self._approved else self._plan.request
+        return replace(request, messages=(*earlier.messages, *self._plan.rounds))
 
     async def _run_approved(self, response: "_Response", context: ExchangeContext) -> EventStream:
         """Runs the calls that the user approved, each once, and yields their events for the client."""
@@ -336,4 +356,4 @@ def _next_request(
     if choice.name in plan.tools or not all(call.tool.kind == TOOL_SEARCH for call in turn.calls):
         choice = without_choice(choice, request.tools)  # a search for tools is not yet a call that is required
     request = replace(request, messages=(*request.messages, *turns), tool_choice=choice)
-    return apply_next(with_found(request, [tool.name for result in results for tool in result.tools])).request
+    return with_found(request, [tool.name for result in results for tool in result.tools])

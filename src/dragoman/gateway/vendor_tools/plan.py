@@ -18,7 +18,8 @@ from msgspec.structs import replace
 from dragoman import dialects
 from dragoman.core.errors import RequestError, UnsupportedError, quote
 from dragoman.core.events import Notice
-from dragoman.core.messages import Message, Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
+from dragoman.core.messages import Reasoning, Request, Tool, ToolChoice, UnknownPart, part_text
+from dragoman.core.stage import LaterRounds
 from dragoman.gateway.routing.router import ModelRoute
 from dragoman.gateway.vendor_tools.deferral import declared_search, internal_search, with_search
 from dragoman.gateway.vendor_tools.listings import SERVER as _SERVER
@@ -43,7 +44,7 @@ class VendorToolPlan(NamedTuple):
     """The request for the backend: tools with an executor are functions, as are past calls."""
     tools: Mapping[str, VendorTool]
     """The tools whose calls the gateway answers, by name; those without an executor with an error."""
-    rounds: list[Message]
+    rounds: LaterRounds
     """Messages of the rounds so far, with the results: untrusted text, in which the guard searches for copied calls."""
     run: frozenset[str] = frozenset()
     """Names of the tools that the gateway runs: functions in `request`."""
@@ -65,14 +66,27 @@ class VendorToolPlan(NamedTuple):
         if not hidden and request.tool_choice.name not in self.run and not request.prompt_tools:
             return request
         tools = tuple(tool for tool in request.prompt_tools or request.tools if tool.name not in hidden)
-        choice = replace(request.tool_choice, mode="auto", name="") if tools else ToolChoice()
-        return replace(request, tools=tools, tool_choice=choice)
+        return replace(request, tools=tools, tool_choice=self.choice_of_client(request) if tools else ToolChoice())
 
     def hide_tools_of_reask(self, request: Request) -> Request:
         """Returns a request that re-asks the model without these functions, unless its steps allow only them now."""
-        hidden = self._hidden() if request.prompt_tools else ()
+        hidden = self._hidden()
         tools = tuple(tool for tool in request.tools if tool.name not in hidden)
-        return replace(request, tools=tools) if tools else request
+        if request.prompt_tools and not tools:
+            return request
+        return replace(request, tools=tools, tool_choice=self.choice_of_client(request) if tools else ToolChoice())
+
+    def choice_of_client(self, request: Request) -> ToolChoice:
+        """Returns the tool choice of a round for calls of the client's tools.
+
+        Without steps, a call of any tool may be one of these functions; steps require one until the last is done.
+        """
+        choice, hidden = request.tool_choice, self._hidden()
+        others = [tool.name for tool in request.tools if tool.kind == "function" and tool.name not in hidden]
+        is_required = choice.mode == "required" and (not hidden or (request.prompt_tools and others))
+        if choice.mode == "none" or is_required or (choice.name in others and choice.name not in self.run):
+            return choice
+        return replace(choice, mode="auto", name="")
 
     def _hidden(self) -> set[str]:
         return {name for name in self.run if self.tools[name].kind != TOOL_SEARCH}
@@ -159,7 +173,7 @@ def plan_vendor_tools(
         warnings += notices_by_name("content_dropped", _NOT_RUN, {t.declared: quote(t.declared) for t in others})
     approved = tuple((call, run[call.function]) for call in codec.approved(request.messages) if call.function in run)
     tools, new = {tool.name: tool for tool in others} | run, new_listings(request, codec, listings)
-    return VendorToolPlan(codec, written, tools, [], frozenset(run), refused, tuple(warnings), new, approved)
+    return VendorToolPlan(codec, written, tools, LaterRounds(), frozenset(run), refused, tuple(warnings), new, approved)
 
 
 def _offer_plan(
@@ -175,7 +189,7 @@ def _offer_plan(
     if not run and all(map(_same, messages, request.messages)):
         return None
     written = _with_functions(replace(request, messages=messages), (), run, executors)
-    return VendorToolPlan(codec, written, run, [], frozenset(run))
+    return VendorToolPlan(codec, written, run, LaterRounds(), frozenset(run))
 
 
 def _with_searches(
