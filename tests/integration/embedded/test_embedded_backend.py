@@ -311,6 +311,49 @@ async def test_re_ask_keeps_concurrency_slot() -> None:
     assert (words(events), engine.asked) == ("It is sunny.", [False, True])
 
 
+async def generations_of_turns(asked: v.Request, *, repeats: int) -> list[int]:
+    """Generations of each turn of a model that makes the same call again and again, whose result is an error."""
+    counts = []
+    for number in range(repeats):
+        engine = ScriptedLlama(CALL, CALL)
+        reply = collect(await events_of(with_engine(engine, "no_repeats"), apply_steps(asked).request))
+        assert [part.name for part in reply.parts if isinstance(part, v.ToolCall)] == ["get_weather"]
+        counts.append(len(engine.asked))
+        call = v.ToolCall(f"c{number}", "get_weather", '{"city": "Paris"}')
+        result = v.ToolResult(call.id, (v.Text("Error: no such city"),), is_error=True)
+        turn = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
+        asked = msgspec.structs.replace(asked, messages=(*asked.messages, *turn))
+    return counts
+
+
+STEPS = v.Steps(("get_weather",), ordered=True, terminal=("submit_report",))
+REPORT = v.Tool("submit_report", "Submits the report.")
+
+
+async def test_required_call_that_a_re_ask_repeated_leads_to_no_further_re_ask() -> None:
+    asked = request("Weather in Paris?", tools=(WEATHER, REPORT), steps=STEPS)
+    assert await generations_of_turns(asked, repeats=5) == [1, 2, 1, 1, 1]
+
+
+@pytest.mark.parametrize("change", [{"steps": None}, {"sampling": v.Sampling(temperature=0.7)}])
+async def test_re_ask_that_may_lead_to_something_else_is_made_in_each_turn(change: dict[str, Any]) -> None:
+    asked = request("Weather in Paris?", **{"tools": (WEATHER, REPORT), "steps": STEPS, **change})
+    assert await generations_of_turns(asked, repeats=4) == [1, 2, 2, 2]
+
+
+async def test_other_required_call_that_is_repeated_leads_to_a_re_ask() -> None:
+    engine = ScriptedLlama(CALL.replace("Paris", "Rome"), CALL.replace("Paris", "Oslo"))
+    messages = list(request("Weather?").messages)
+    for number, city in enumerate(("Paris", "Paris", "Rome")):
+        call = v.ToolCall(f"c{number}", "get_weather", f'{{"city": "{city}"}}')
+        result = v.ToolResult(call.id, (v.Text("Error: no such city"),), is_error=True)
+        messages += [v.Message("assistant", (call,)), v.Message("tool", (result,))]
+    asked = request(tools=(WEATHER,), tool_choice=v.ToolChoice("required", parallel_tool_calls=False))
+    asked = msgspec.structs.replace(asked, messages=tuple(messages))
+    reply = collect(await events_of(with_engine(engine, "no_repeats"), asked))
+    assert [part.arguments for part in reply.parts if isinstance(part, v.ToolCall)] == ['{"city": "Oslo"}']
+
+
 async def test_rejected_grammar_is_dropped_in_same_slot() -> None:
     engine = ScriptedLlama("refused", "Hello.")
     events = await events_of(with_engine(engine), request(tools=(WEATHER,)))

@@ -21,7 +21,12 @@ from dragoman.backends.embedded.questions.call_decision import ask_if_possible, 
 from dragoman.backends.embedded.questions.call_plan import may_plan, planned_calls
 from dragoman.backends.embedded.questions.holding_engine import HoldingEngine
 from dragoman.backends.embedded.questions.reporting_engine import ReportingEngine
-from dragoman.backends.embedded.small_models import RepeatStopper, reask_notices, repeated_call_notice
+from dragoman.backends.embedded.small_models import (
+    RepeatStopper,
+    reask_notices,
+    reaskable_calls,
+    repeated_call_notice,
+)
 from dragoman.backends.text_mode.verbatim_history import ReplyRecorder, VerbatimHistory
 from dragoman.core import events as ev
 from dragoman.core import repeated_call
@@ -105,7 +110,9 @@ class EmbeddedResponse:
         self._request = request = await self._backend.show_documents(request)
         self._prepared = await asyncio.to_thread(self._backend.prepare, request)
         self._reader = self._backend.new_reader(request, self._context, self._prepared)
-        self._repeats = RepeatStopper(self._answered, self._backend.format.write_call, last=last)
+        self._repeats = RepeatStopper(
+            reaskable_calls(request, self._answered), self._backend.format.write_call, last=last
+        )
         self.listener = ReplyRecorder(self._backend.verbatim_history)
         self._ended = False
         self._calls_done = False  # the useful calls have been emitted

@@ -1,5 +1,6 @@
 """Help for small models: tool results as prose, for models that markup confuses, and an end to repeated calls."""
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
@@ -49,6 +50,22 @@ def _is_question(message: Message) -> bool:
 
 def _text_of(parts: Iterable[Part]) -> str:
     return "\n".join(text for p in parts if (text := part_text(p)))
+
+
+def reaskable_calls(request: Request, answered: Sequence[ToolCall]) -> list[ToolCall]:
+    """Returns the calls after which the model is re-asked if it repeats them.
+
+    A call that the turn contains twice was repeated after a re-ask. At temperature 0 a model that must call a tool
+    would write it again; one that may answer in words is re-asked.
+
+    Args:
+        request: the request.
+        answered: calls of this turn that have results.
+    """
+    if request.tool_choice.mode not in ("required", "named") or request.sampling.temperature:
+        return list(answered)
+    counts = Counter(call_key(call.name, call.arguments) for call in answered)
+    return [call for call in answered if counts[call_key(call.name, call.arguments)] == 1]
 
 
 class RepeatStopper(EventStage):
