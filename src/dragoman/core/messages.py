@@ -233,6 +233,19 @@ class Steps(FrozenStruct, frozen=True):
     """The steps are those of a route: they apply to requests that offer all of these tools."""
 
 
+class FoldedCalls(FrozenStruct, frozen=True):
+    """Calls of a turn, of which compaction left a summary."""
+
+    summary: str = ""
+    """Text of the message with the summary: the calls belong to the turn that begins with it."""
+    calls: Mapping[str, int] = {}
+    """Number of calls by tool."""
+    done: tuple[tuple[str, str], ...] = ()
+    """Different calls that succeeded: tool and digest of the arguments."""
+    failures: int = 0
+    """Failed calls since the last one that succeeded."""
+
+
 class Sampling(FrozenStruct, frozen=True):
     """Sampling parameters. None: the backend's default."""
 
@@ -290,6 +303,8 @@ class Request(FrozenStruct, frozen=True):
     prompt_tools: tuple[Tool, ...] = ()
     """All tools of a request whose `tools` are restricted to those that steps allow now. The embedded engine describes
     them in the prompt, which thus stays the same; empty: `tools`."""
+    folded: FoldedCalls | None = None
+    """Earlier calls of the present turn, which the gateway's compaction has replaced by a summary."""
 
 
 class Usage(FrozenStruct, frozen=True):

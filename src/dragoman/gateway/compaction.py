@@ -38,9 +38,10 @@ from dragoman.core.events import (
     UsageUpdate,
     VendorBlock,
 )
-from dragoman.core.messages import Message, Part, Request, Text, ToolChoice, UnknownPart
+from dragoman.core.messages import FoldedCalls, Message, Part, Request, Text, ToolChoice, UnknownPart
 from dragoman.core.stage import EventStage
 from dragoman.gateway.routing.router import ModelRoute
+from dragoman.steps.progress import request_calls
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -58,6 +59,9 @@ exactly as they are.
 3. Decisions: what was decided, and why; what was tried and did not work.
 4. Next: what is left to do, the next step first.
 Leave out what no longer matters. Do not call a tool, do not continue the task and do not address the user."""
+_BEFORE_CALLS: Final = "\0"
+"""What separates a summary from the calls of its turn, as JSON."""
+_CALLS: Final = msgspec.json.Decoder(FoldedCalls)
 _SUMMARY_HEADING: Final = "Summary of the conversation so far, which it replaces:\n\n"
 
 
@@ -153,6 +157,7 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
         RequestError: An item cannot be opened.
     """
     messages: list[Message] = []
+    folded: FoldedCalls | None = None
     for message in request.messages:
         parts: list[Part] = []
         for part in message.parts:
@@ -164,10 +169,13 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
                 messages.append(replace(message, parts=tuple(parts)))
                 parts = []
             path = part.path if isinstance(part, UnknownPart) else ""
-            messages.append(Message("user", (Text(_SUMMARY_HEADING + seal.unseal(sealed, path)),)))
+            summary, _, calls = seal.unseal(sealed, path).partition(_BEFORE_CALLS)
+            text = _SUMMARY_HEADING + summary
+            messages.append(Message("user", (Text(text),)))
+            folded = replace(_CALLS.decode(calls), summary=text) if calls else None
         if parts or not message.parts:
             messages.append(replace(message, parts=tuple(parts)) if len(parts) != len(message.parts) else message)
-    return replace(request, messages=tuple(messages))
+    return replace(request, messages=tuple(messages), folded=folded)
 
 
 def prepare_request(request: Request, route: ModelRoute | None, seal: Seal) -> tuple[Request, bool]:
@@ -211,8 +219,10 @@ def summary_request(request: Request) -> Request:
 class SealedSummary(EventStage):
     """Makes a response whose only part is the sealed summary, from the events of the summary."""
 
-    def __init__(self, seal: Seal, context: ExchangeContext) -> None:
+    def __init__(self, seal: Seal, context: ExchangeContext, request: Request) -> None:
         self._seal, self._item_id = seal, f"cmp_{context.id}"
+        self._calls = request_calls(replace(request, messages=request.messages[:-1]))
+        """Calls of the present turn, for its steps; the last message asks for the summary."""
         self._texts: list[str] = []
 
     def feed(self, events: Sequence[AnyEvent]) -> Sequence[AnyEvent]:
@@ -236,9 +246,11 @@ class SealedSummary(EventStage):
         if is_truncated:
             message = "the summary reached the token limit of the request or the model, and lacks its end"
             out.append(Notice("truncated_summary", message))
-        summary = "".join(self._texts).rpartition("</think>")[2].strip()
+        summary = "".join(self._texts).rpartition("</think>")[2].replace(_BEFORE_CALLS, "").strip()
         if not summary:
             return [*out, Failure(UpstreamError("the model wrote no summary of the conversation"))]
+        if self._calls.calls:
+            summary += _BEFORE_CALLS + msgspec.json.encode(self._calls).decode()
         try:
             sealed = self._seal.seal(summary)
         except BackendUnavailableError as error:

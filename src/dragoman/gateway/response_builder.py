@@ -204,7 +204,7 @@ class ResponseBuilder:
         planned = () if vendor_tools is None else vendor_tools.warnings
         stages.append(ClientEventFilter(request, (*warnings, *job.warnings, *planned, *edit.warnings)))
         if job.is_summary:
-            stages.append(compaction.SealedSummary(self.seal, job.context))
+            stages.append(compaction.SealedSummary(self.seal, job.context, request))
         else:
             stages.append(CompleteCallFilter(job.call_buffer_chars))
         if job.client_request.tools and not request.tool_choice.parallel_tool_calls and not job.is_summary:

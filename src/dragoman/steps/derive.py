@@ -17,7 +17,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.core.errors import RequestError
 from dragoman.core.messages import ANY_TOOL, Message, Request, Steps, Text, Tool
-from dragoman.steps.progress import progress_of, succeeded_names, tool_searches
+from dragoman.steps.progress import request_progress, succeeded_names, tool_searches
 from dragoman.steps.validate import MAX_STEPS, validate_steps
 from dragoman.text.json_cursor import load_json
 
@@ -82,7 +82,7 @@ def derive_steps(request: Request, path: str = "") -> Steps | None:
     tools = list(map(_facts, offered))
     ends = [tool.name for tool in tools if _is_terminal(tool)]
     terminal = tuple(ends) if len(ends) == 1 else ()
-    prerequisites = _prerequisites(tools, request.messages, terminal)
+    prerequisites = _prerequisites(tools, request, terminal)
     if not prerequisites and not terminal:
         return None
     is_new = terminal and not succeeded_names(request.messages) - tool_searches(request)
@@ -113,14 +113,14 @@ def _is_negated(text: str, end: int) -> bool:
 
 
 def _prerequisites(
-    tools: Sequence[_ToolFacts], messages: Sequence[Message], terminal: tuple[str, ...]
+    tools: Sequence[_ToolFacts], request: Request, terminal: tuple[str, ...]
 ) -> Mapping[str, tuple[str, ...]]:
     """Returns what each tool needs and the conversation does not contain yet."""
     names = {tool.name for tool in tools}.difference(terminal)
-    progress = progress_of(messages)
+    progress = request_progress(request)
     failed = {name for name, count in progress.calls.items() if count >= MAX_FAILURES and not progress.done.get(name)}
-    known = failed | (succeeded_names(messages) - progress.done.keys())
-    producers = {} if _user_names_ids(messages) else _producers_by_word(tools)
+    known = failed | (succeeded_names(request.messages) - progress.done.keys())
+    producers = {} if _user_names_ids(request.messages) else _producers_by_word(tools)
     found: dict[str, tuple[str, ...]] = {}
     for tool in tools:
         needed = dict.fromkeys([*_named_tools(tool, names), *_producers(tool, producers)])

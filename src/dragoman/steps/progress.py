@@ -3,10 +3,22 @@
 import re
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
+from hashlib import sha256
 from typing import Final, NamedTuple
 
-from dragoman.core.messages import Audio, Document, Image, Message, Request, Steps, Text, ToolCall, ToolResult
-from dragoman.core.repeated_call import call_key, is_error, result_text
+from dragoman.core.messages import (
+    Audio,
+    Document,
+    FoldedCalls,
+    Image,
+    Message,
+    Request,
+    Steps,
+    Text,
+    ToolCall,
+    ToolResult,
+)
+from dragoman.core.repeated_call import CallKey, call_key, is_error, result_text
 from dragoman.steps.validate import named_tools
 
 _NO_ERROR: Final = re.compile(
@@ -20,6 +32,7 @@ _STATUS_ERROR: Final = re.compile(
 """Matches the beginning of a result that says so in another field."""
 _FAILED_THINGS: Final = re.compile(r"""\W{0,8}(?:failed|failure)(?!["']?\s{0,8}(?::|$|\n|to\b))""", re.I)
 """Matches the beginning of a result about something that failed, such as payments."""
+_DIGEST_CHARS: Final = 16
 _CONTENT: Final = (Image, Document, Audio)
 
 
@@ -41,7 +54,13 @@ class TurnProgress(NamedTuple):
 
 def request_progress(request: Request) -> TurnProgress:
     """Returns the calls of a request's present turn, without searches for tools."""
-    return progress_of(request.messages, tool_searches(request))
+    found = request_calls(request)
+    return TurnProgress(found.calls, Counter(name for name, _ in found.done), found.failures)
+
+
+def request_calls(request: Request) -> FoldedCalls:
+    """Returns the calls of a request's present turn, without searches for tools, to be kept in a summary."""
+    return _calls(request.messages, tool_searches(request), request.folded)
 
 
 def tool_searches(request: Request) -> frozenset[str]:
@@ -51,22 +70,24 @@ def tool_searches(request: Request) -> frozenset[str]:
     return searches.difference(name for name, _ in named_tools(request.steps or Steps())) if searches else searches
 
 
-def progress_of(messages: Sequence[Message], ignored: Collection[str] = ()) -> TurnProgress:
-    """Returns the calls since the user's last message; a text next to tool results does not begin a turn.
-
-    Args:
-        messages: The conversation.
-        ignored: Tools whose calls do not count.
-    """
+def _calls(messages: Sequence[Message], ignored: Collection[str], folded: FoldedCalls | None) -> FoldedCalls:
+    """Returns the calls since the user's last message; a text next to tool results does not begin a turn."""
     start = next((n for n in reversed(range(len(messages))) if _begins_turn(messages, n)), 0)
     calls, answers = _answered(messages[start:])
     answered = [(calls[n], is_success) for n, is_success in answers.items() if calls[n].name not in ignored]
-    failures = 0
+    before = FoldedCalls() if folded is None or Text(folded.summary) not in messages[start].parts else folded
+    failures = before.failures
     for _, is_success in answered:
         failures = 0 if is_success else failures + 1
-    keys = {call_key(call.name, call.arguments) for call, is_success in answered if is_success}
-    counts = Counter(call.name for call in calls if call.name not in ignored)
-    return TurnProgress(counts, Counter(name for name, _ in keys), failures)
+    done = dict.fromkeys((*before.done, *(_key(call) for call, is_success in answered if is_success)))
+    counts = Counter(before.calls)
+    counts.update(call.name for call in calls if call.name not in ignored)
+    return FoldedCalls("", counts, tuple(done), failures)
+
+
+def _key(call: ToolCall) -> CallKey:
+    name, arguments = call_key(call.name, call.arguments)
+    return name, sha256(arguments.encode(errors="surrogatepass")).hexdigest()[:_DIGEST_CHARS]
 
 
 def succeeded_names(messages: Sequence[Message]) -> set[str]:

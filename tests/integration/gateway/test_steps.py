@@ -324,6 +324,35 @@ async def test_steps_count_the_calls_of_a_stored_conversation() -> None:
         assert named[:2] == ["fetch", "analyze"]
 
 
+async def test_steps_go_on_after_the_gateway_has_compacted_the_conversation() -> None:
+    tools = [{"type": "function", "name": tool.name, "parameters": {"type": "object"}} for tool in TOOLS]
+    steps = {"required": ["fetch", "fetch", "analyze"], "ordered": True, "terminal": "submit"}
+    question = {"role": "user", "content": "Report on sales."}
+
+    def done(name: str, arguments: str = "{}") -> list[dict[str, str]]:
+        called = {"type": "function_call", "call_id": "c1", "name": name, "arguments": arguments}
+        return [called, {"type": "function_call_output", "call_id": "c1", "output": "ok"}]
+
+    async with server(calls("")) as upstream, gateway(upstream.url) as (url, _), http_client(url) as client:
+
+        async def ask_with(*items: dict[str, str], **more: Any) -> Any:
+            body = {"model": "m", "tools": tools, "input": items, "store": False} | more
+            return (await client.post("/v1/responses", json=body)).json()["output"]
+
+        async def following(*items: dict[str, str]) -> list[str]:
+            await ask_with(*items, dragoman={"steps": steps})
+            return [tool["function"]["name"] for tool in json.loads(upstream.asked[-1][2]).get("tools", [])]
+
+        trigger = {"type": "compaction_trigger"}
+        (first,) = await ask_with(question, *done("fetch"), trigger)
+        assert await following(first) == ["fetch"]
+        assert await following(first, *done("fetch")) == ["fetch"], "it is the same call"
+        assert await following(first, *done("fetch", '{"n": 2}')) == ["analyze"]
+        (second,) = await ask_with(first, *done("fetch", '{"n": 2}'), *done("analyze"), trigger)
+        assert await following(second) == ["submit"]
+        assert await following(second, question) == ["fetch"], "a new question begins new steps"
+
+
 @pytest.mark.parametrize("front", FRONTS)
 async def test_a_named_choice_offers_that_tool_only(front: str) -> None:
     answer, upstream = await asked(front, turn(choice=ToolChoice("named", "fetch")), calls("submit"))

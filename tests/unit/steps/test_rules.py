@@ -1,13 +1,14 @@
 """Which tools steps allow now."""
 
 import json
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dragoman.core.messages import Image, MediaSource, Message, Steps, Text, ToolCall, ToolResult
-from dragoman.steps.progress import progress_of
+from dragoman.core.messages import Image, MediaSource, Message, Request, Steps, Text, ToolCall, ToolResult
+from dragoman.steps.progress import TurnProgress, request_progress
 from dragoman.steps.rules import TERMINAL_TRIES, Allowed, allowed_now
 
 ASK = Message("user", (Text("Report on sales."),))
@@ -22,6 +23,10 @@ def called(*calls: str) -> tuple[Message, ...]:
         messages.append(Message("assistant", (ToolCall(str(number), name, json.dumps({"a": argument})),)))
         messages.append(Message("tool", (ToolResult(str(number), (Text("ok"),), each.endswith("!")),)))
     return tuple(messages)
+
+
+def progress_of(messages: Sequence[Message]) -> TurnProgress:
+    return request_progress(Request("m", tuple(messages)))
 
 
 def now(steps: Steps, *calls: str, offered: tuple[str, ...] = OFFERED) -> Allowed:

@@ -34,6 +34,7 @@ from dragoman.core.events import (
 from dragoman.core.messages import (
     Audio,
     Document,
+    FoldedCalls,
     Image,
     MediaSource,
     Message,
@@ -112,6 +113,7 @@ REQUEST = Request(
     True,
     Steps(("find",), True),
     (Tool("find"),),
+    FoldedCalls("Summary", {"find": 2}, (("find", "digest"),), 1),
 )
 ERRORS: list[DragomanError] = [
     DragomanError("base", retry_after_s=1.5),
