@@ -120,7 +120,7 @@ def _prerequisites(
     progress = request_progress(request)
     failed = {name for name, count in progress.calls.items() if count >= MAX_FAILURES and not progress.done.get(name)}
     known = failed | (succeeded_names(request.messages) - progress.done.keys())
-    producers = {} if _user_names_ids(request.messages) else _producers_by_word(tools)
+    producers = {} if user_names_ids(request.messages) else _producers_by_word(tools)
     found: dict[str, tuple[str, ...]] = {}
     for tool in tools:
         needed = dict.fromkeys([*_named_tools(tool, names), *_producers(tool, producers)])
@@ -182,8 +182,12 @@ def _required(tool: Tool) -> Mapping[str, str]:
     return {name: str(properties[name].get("description", ""))[:_MAX_TEXT_CHARS] for name in names}
 
 
-def _user_names_ids(messages: Sequence[Message]) -> bool:
-    """Returns whether a word of the user may be an id: it has digits, and is not a short number."""
+def user_names_ids(messages: Sequence[Message]) -> bool:
+    """Returns whether a word of the user may be an id: it has digits, and is not a short number.
+
+    Args:
+        messages: The whole conversation.
+    """
     parts = [part for message in messages if message.role == "user" for part in message.parts]
     found = (match[0] for part in parts if isinstance(part, Text) for match in _USER_WORD.finditer(part.text))
     return any(any(map(str.isdigit, each)) for each in found)

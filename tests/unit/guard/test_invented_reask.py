@@ -25,6 +25,10 @@ REASK = GuardPolicy(invented_values="reask")
 WARN = GuardPolicy(invented_values="warn")
 
 
+def tool(name: str, /, **properties: object) -> Tool:
+    return Tool(name, "", json.dumps({"type": "object", "properties": properties, "required": [*properties]}))
+
+
 async def sent(
     *responses: Sequence[ev.AnyEvent], policy: GuardPolicy = REASK, **changes: object
 ) -> tuple[list[ev.AnyEvent], Asked]:
@@ -131,3 +135,44 @@ async def test_second_response_may_use_what_a_later_round_returned(kind: type[To
     events = [*begun, *guard.close()]
     assert calls(events) == [corrected]
     assert codes(events) == []
+
+
+ID = {"type": "string"}
+SHOP = (
+    tool("cancel_order", order_id=ID),
+    tool("list_orders", customer_id=ID),
+    tool("find_customer", email=ID),
+)
+CANCEL = ("cancel_order", '{"order_id": "12345"}')
+FIND = ("find_customer", '{"email": "ann@lee.example"}')
+
+
+async def reason_for(user: str, *earlier: Message) -> str:
+    messages = (Message("user", (Text(user),)), *earlier)
+    _, backend = await sent(told(CANCEL), told(FIND), messages=messages, tools=SHOP)
+    return str(backend.requests[1].messages[-1].parts)
+
+
+async def test_tool_that_needs_an_unknown_id_itself_gives_way_to_the_one_that_finds_that() -> None:
+    assert "call find_customer, or" in await reason_for("Cancel the last order of Ann Lee.")
+
+
+async def test_tool_whose_id_was_found_is_named() -> None:
+    call = ToolCall("c1", *FIND)
+    result = ToolResult("c1", (Text('{"customer_id": "CU-7731"}'),))
+    found = (Message("assistant", (call,)), Message("tool", (result,)))
+    assert "call list_orders, or" in await reason_for("Cancel the last order of Ann Lee.", *found)
+
+
+async def test_tool_whose_id_the_user_wrote_is_named() -> None:
+    assert "call list_orders, or" in await reason_for("Cancel the last order of CU-7731.")
+
+
+async def test_tools_that_need_each_other_are_named_as_they_are() -> None:
+    tools = (
+        tool("cancel_order", order_id=ID),
+        tool("list_orders", customer_id=ID),
+        tool("find_customer", order_id=ID),
+    )
+    _, backend = await sent(told(CANCEL), told(FIND), tools=tools)
+    assert "call list_orders" in str(backend.requests[1].messages[-1].parts)

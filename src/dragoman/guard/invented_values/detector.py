@@ -18,7 +18,7 @@ from dragoman.core.errors import cut
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.messages import JsonText, Message, Request, Tool
 from dragoman.guard.invented_values.compact_text import SearchBudget
-from dragoman.guard.invented_values.finder_tools import finder_tools
+from dragoman.guard.invented_values.finder_tools import finder_tools, first_finder_tools
 from dragoman.guard.invented_values.identifiers import (
     PLACEHOLDER_FOLDER,
     IdentifierValue,
@@ -28,6 +28,8 @@ from dragoman.guard.invented_values.identifiers import (
 )
 from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
 from dragoman.guard.reask import ReaskedCall, RejectedCall
+from dragoman.steps.derive import user_names_ids
+from dragoman.steps.progress import succeeded_names
 
 _MAX_SHOWN_CHARS: Final = 60
 
@@ -108,7 +110,11 @@ class InventedValueDetector:
     def _reason(self, found: IdentifierValue, value: str, called: str) -> str:
         if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
             return ""
-        finders = finder_tools(found, called, self._request.tools)
+        messages = (*self._request.messages, *self._later)
+        if found.kind == "path" or user_names_ids(messages):
+            finders = finder_tools(found, called, self._request.tools)
+        else:
+            finders = first_finder_tools(found, called, self._request.tools, succeeded_names(messages))
         if not finders:
             return ""
         asks = "" if self._request.tool_choice.mode == "required" else ", or ask the user for it"

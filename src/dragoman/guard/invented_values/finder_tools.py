@@ -1,12 +1,12 @@
 """Which tools could find an identifier, by their names and descriptions."""
 
 import json
-from collections.abc import Iterable
+from collections.abc import Container, Iterable, Sequence
 from typing import Final
 
 from dragoman.core.messages import Tool
 from dragoman.guard.careful_words import word_set
-from dragoman.guard.invented_values.identifiers import CREATING, IdentifierValue, name_words, singular
+from dragoman.guard.invented_values.identifiers import CREATING, IdentifierValue, name_words, required_ids, singular
 
 MAX_FINDERS: Final = 3
 _SEARCHING: Final = word_set("search find list lookup look query ls glob grep browse resolve discover scan match")
@@ -32,6 +32,39 @@ def finder_tools(found: IdentifierValue, called: str, tools: Iterable[Tool]) -> 
     scores = {tool.name: _score(found, tool) for tool in tools if tool.name != called and tool.kind == "function"}
     best = sorted((name for name, score in scores.items() if score > 0), key=lambda name: -scores[name])
     return best[:MAX_FINDERS]
+
+
+def first_finder_tools(
+    found: IdentifierValue, called: str, tools: Sequence[Tool], succeeded: Container[str]
+) -> list[str]:
+    """Returns the tools to begin with, in order to find this value: those that need no id which is not known either.
+
+    For an `order_id` that `list_orders(customer_id)` finds, this is `search_customers`, unless that has succeeded.
+
+    Args:
+        found: The value, and what it identifies.
+        called: The name of the tool that was called with it.
+        tools: The tools that are offered.
+        succeeded: Names of the tools that have returned a result without an error.
+    """
+    by_name = {tool.name: tool for tool in tools}
+    finders, seen = finder_tools(found, called, tools), {called}
+    while finders:
+        before = {name: _earlier_finders(by_name[name], tools, succeeded) for name in finders}
+        if ready := [name for name in finders if not before[name]]:
+            return ready
+        seen.update(finders)
+        finders = [name for name in before[finders[0]] if name not in seen]
+    return finder_tools(found, called, tools)
+
+
+def _earlier_finders(tool: Tool, tools: Sequence[Tool], succeeded: Container[str]) -> list[str]:
+    """Returns the tools that find an id which this tool needs, if none of them has succeeded."""
+    for needed in required_ids(tool):
+        finders = finder_tools(needed, tool.name, tools)
+        if finders and not any(name in succeeded for name in finders):
+            return finders
+    return []
 
 
 def _score(found: IdentifierValue, tool: Tool) -> int:

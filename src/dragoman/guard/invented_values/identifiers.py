@@ -131,6 +131,23 @@ def find_identifiers(tool: Tool, arguments: Any) -> list[IdentifierValue]:
     return out
 
 
+def required_ids(tool: Tool) -> list[IdentifierValue]:
+    """Returns the ids, without values, that every call of a tool needs, by the names of its parameters."""
+    schema = _schema(tool.parameters)
+    properties, required = schema.get("properties"), schema.get("required")
+    if not isinstance(properties, dict) or not isinstance(required, list):
+        return []
+    out: list[IdentifierValue] = []
+    for name in required[:_MAX_LEAVES]:
+        rule = properties.get(name) if isinstance(name, str) else None
+        words = name_words(name) if isinstance(rule, dict) else ()
+        if words and words[-1] in _ID_ENDINGS and _NOT_REFERENCES.isdisjoint(words):
+            description = _description(rule)
+            entity = _entity(name_words(tool.name), words, description)
+            out.append(IdentifierValue(name, "", "id", entity, description))
+    return out
+
+
 def _has_creating_command(arguments: Any) -> bool:
     """Whether an option of the call makes it create something."""
     if not isinstance(arguments, dict):
