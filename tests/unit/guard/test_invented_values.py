@@ -142,6 +142,7 @@ INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "number of a word": ("Show Ann Lee's profile.", "get_user", {"user_id": "user42"}, "search_users"),
     "code like an example": ("What is it for?", "get_interactions", {"drug_id": "X-2345"}, "search_drugs"),
     "three digits": ("Show Ann Lee's profile.", "get_user", {"user_id": "123"}, "search_users"),
+    "name of a person": ("Show the user Ann Lee.", "get_user", {"user_id": "Ann Lee"}, "search_users"),
     "moved file": ("Tidy up.", "move_file", {"source_path": "old/report.doc", "target_path": "x"}, "Glob"),
 }
 
@@ -276,6 +277,30 @@ def test_values_of_any_earlier_part_are_known(subtests: pytest.Subtests) -> None
         assert find("get_user", {"user_id": "U-77001"}, *item[1]) is None
 
     check_each(subtests, KNOWN_SOURCES.items(), check, name_of)
+
+
+@pytest.mark.parametrize(
+    "messages",
+    [
+        after_call('{"user_id": "1"}', '{"id": "Ann Lee"}'),
+        (message_of("system", Text("Users: Ann Lee, Tom Ray.")), *conversation("Show Ann Lee.")),
+    ],
+    ids=["tool result", "system prompt"],
+)
+def test_name_that_may_be_an_id_is_not_reported(messages: tuple[Message, ...]) -> None:
+    assert find("get_user", {"user_id": "Ann Lee"}, *messages) is None
+
+
+def test_name_that_no_tool_can_look_up_is_not_reported() -> None:
+    alone = Tool("get_user", "", '{"type": "object", "properties": {"user_id": {"type": "string"}}}')
+    detector = InventedValueDetector(Request("m", conversation("Show Ann Lee."), (alone,)), "warn")
+    assert detector.find(alone, '{"user_id": "Ann Lee"}') is None
+
+
+def test_name_in_place_of_an_id_is_called_so() -> None:
+    found = find("get_user", {"user_id": "Ann Lee"}, *conversation("Show Ann Lee."))
+    assert found is not None
+    assert found.message == 'get_user: user_id: "Ann Lee" is a name, not an id'
 
 
 def test_value_that_an_error_repeats_stays_invented() -> None:

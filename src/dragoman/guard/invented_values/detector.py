@@ -26,12 +26,20 @@ from dragoman.guard.invented_values.identifiers import (
     is_placeholder,
     is_public_name,
 )
-from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
+from dragoman.guard.invented_values.known_words import (
+    KnownWords,
+    conversation_texts,
+    conversation_words,
+    definition_words,
+)
 from dragoman.guard.reask import ReaskedCall, RejectedCall
 from dragoman.steps.derive import user_names_ids
 from dragoman.steps.progress import succeeded_names
 
 _MAX_SHOWN_CHARS: Final = 60
+_ABSENT: Final = "occurs nowhere in this conversation"
+_PROBLEMS: Final = {"id": _ABSENT, "path": _ABSENT, "name": "is a name, not an id"}
+"""By the kind of the value."""
 
 
 class InventedValue(NamedTuple):
@@ -78,12 +86,11 @@ class InventedValueDetector:
             decoded = msgspec.json.decode(arguments)
         except (ValueError, RecursionError):
             return None
-        invented = next((each for each in find_identifiers(tool, decoded) if self._is_invented(each)), None)
+        invented = next((each for each in find_identifiers(tool, decoded) if self._is_invented(each, tool.name)), None)
         if invented is None:
             return None
-        value = cut(invented.value, _MAX_SHOWN_CHARS)
-        message = f'{tool.name}: {invented.name} "{value}" occurs nowhere in the conversation'
-        return InventedValue(message, self._reason(invented, value, tool.name))
+        problem = f'{invented.name}: "{cut(invented.value, _MAX_SHOWN_CHARS)}" {_PROBLEMS[invented.kind]}'
+        return InventedValue(f"{tool.name}: {problem}", self._reason(invented, problem, tool.name))
 
     def _is_enabled(self) -> bool:
         if self._setting == "auto":
@@ -91,7 +98,9 @@ class InventedValueDetector:
             self._setting = "reask" if profile is not None and profile.invents_values else "off"
         return self._setting != "off"
 
-    def _is_invented(self, found: IdentifierValue) -> bool:
+    def _is_invented(self, found: IdentifierValue, called: str) -> bool:
+        if found.kind == "name":
+            return bool(finder_tools(found, called, self._request.tools)) and not self._is_stated_as_id(found.value)
         if self._indexed < len(self._later) or self._definitions is None:
             self._indexed = len(self._later)
             self._conversation = conversation_words((*self._request.messages, *self._later), self.budget)
@@ -107,7 +116,14 @@ class InventedValueDetector:
         stem = value.rpartition(".")[0] or value if found.kind == "path" else value
         return not known.contains(stem, self._definitions)
 
-    def _reason(self, found: IdentifierValue, value: str, called: str) -> str:
+    def _is_stated_as_id(self, name: str) -> bool:
+        """Whether a tool, its definition or the system prompt contains the name: then ids may be names."""
+        messages = (each for each in (*self._request.messages, *self._later) if each.role not in ("user", "assistant"))
+        texts = [text for text in conversation_texts(messages) if text]
+        texts += (f"{tool.description} {tool.parameters}" for tool in self._request.tools)
+        return any(name in text for text in texts)
+
+    def _reason(self, found: IdentifierValue, problem: str, called: str) -> str:
         if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
             return ""
         messages = (*self._request.messages, *self._later)
@@ -119,7 +135,7 @@ class InventedValueDetector:
             return ""
         asks = "" if self._request.tool_choice.mode == "required" else ", or ask the user for it"
         return (
-            f'{found.name}: "{value}" occurs nowhere in this conversation. The call was not run. '
+            f"{problem}. The call was not run. "
             f"Find the right {found.name} out first: call {' or '.join(finders)}{asks}."
         )
 

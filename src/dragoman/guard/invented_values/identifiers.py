@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from dragoman.core.messages import Tool
 from dragoman.guard.careful_words import word_set
 
-Kind: TypeAlias = Literal["id", "path"]
+Kind: TypeAlias = Literal["id", "name", "path"]
+"""`name`: the name of a person or thing in the place of its id."""
 MAX_VALUE_CHARS: Final = 200
 _MAX_DEPTH: Final = 5
 _MAX_LEAVES: Final = 500
@@ -56,6 +57,7 @@ _PLAIN: Final = re.compile(
     re.IGNORECASE | re.DOTALL,
 )
 """Matches values that are implied by the user's words or by general knowledge: small numbers, short codes, dates."""
+_NAME: Final = re.compile(r"[A-Z][\w'.-]*(?: [A-Z][\w'.-]*){1,4}")
 _CODE_SHAPE: Final = re.compile(r"(?=[^\s]*\d{2})[A-Za-z]{0,12}[-_#:/]?[\w-]{2,60}")
 _PLACEHOLDER: Final = re.compile(
     r"<[^<>]+>|\{\{?[^{}]+\}?\}|\$\{?\w+\}?|(?:your|the|some)[_-]\w+|.*_here", re.IGNORECASE
@@ -140,7 +142,9 @@ def required_ids(tool: Tool) -> list[IdentifierValue]:
     out: list[IdentifierValue] = []
     for name in required[:_MAX_LEAVES]:
         rule = properties.get(name) if isinstance(name, str) else None
-        words = name_words(name) if isinstance(rule, dict) else ()
+        if not isinstance(rule, dict):
+            continue
+        words = name_words(name)
         if words and words[-1] in _ID_ENDINGS and _NOT_REFERENCES.isdisjoint(words):
             description = _description(rule)
             entity = _entity(name_words(tool.name), words, description)
@@ -201,7 +205,9 @@ def _kind(
         return None
     if not CREATING.isdisjoint(tool_words) and (set(name_tokens) - _ID_ENDINGS - _SHAPED_ENDINGS <= set(tool_words)):
         return None  # the id of what the call creates
-    return "id" if not any(char.isspace() for char in text) else None
+    if any(char.isspace() for char in text):
+        return "name" if is_id and _NAME.fullmatch(text) else None
+    return "id"
 
 
 def _description(rule: Mapping[str, Any]) -> str:

@@ -179,7 +179,7 @@ def conversation_words(messages: Sequence[Message], budget: SearchBudget) -> Kno
     """
     texts: list[str] = []
     chars = 0
-    for text in _texts(messages):
+    for text in conversation_texts(messages):
         chars += MAX_TEXT_CHARS + 1 if text is None else len(text)
         if text is None or chars > MAX_TEXT_CHARS:
             return None
@@ -192,8 +192,8 @@ def definition_words(tools: Iterable[Tool]) -> KnownWords:
     return KnownWords([f"{tool.description} {tool.parameters}"[:MAX_TEXT_CHARS] for tool in tools], SearchBudget())
 
 
-def _texts(messages: Iterable[Message]) -> Iterator[str | None]:
-    """Yields the texts; None for a part that cannot be read."""
+def conversation_texts(messages: Iterable[Message]) -> Iterator[str | None]:
+    """Yields the texts of messages; None for a part that cannot be read."""
     calls: dict[str, ToolCall] = {}
     for part in (part for message in messages for part in message.parts):
         if isinstance(part, ToolCall):
