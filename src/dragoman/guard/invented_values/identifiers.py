@@ -144,10 +144,10 @@ def required_ids(tool: Tool) -> list[IdentifierValue]:
         rule = properties.get(name) if isinstance(name, str) else None
         if not isinstance(rule, dict):
             continue
-        words = name_words(name)
-        if words and words[-1] in _ID_ENDINGS and _NOT_REFERENCES.isdisjoint(words):
+        name_tokens = name_words(name)
+        if name_tokens and name_tokens[-1] in _ID_ENDINGS and _NOT_REFERENCES.isdisjoint(name_tokens):
             description = _description(rule)
-            entity = _entity(name_words(tool.name), words, description)
+            entity = _entity(name_words(tool.name), name_tokens, description)
             out.append(IdentifierValue(name, "", "id", entity, description))
     return out
 
