@@ -27,7 +27,8 @@ from dragoman.core.backend import EventStream, ExchangeContext
 from dragoman.core.collect import collect
 from dragoman.core.errors import ConfigError, ContextOverflowError, QueueFullError
 from dragoman.core.token_estimate import GENERIC
-from dragoman.steps.apply import apply_steps
+from dragoman.gateway.vendor_tools.deferral import with_found
+from dragoman.steps.apply import apply_next, apply_steps
 from support import client_recordings
 from support.events import all_events
 from support.scripted_llama import PROFILE, ScriptedLlama, backend, silent
@@ -477,3 +478,21 @@ async def test_steps_change_the_grammar_and_not_the_prompt() -> None:
     assert "submit_report" in at_any_time["grammar"]
     assert "submit_report" not in at_first["grammar"]
     assert "get_weather" in at_first["grammar"]
+
+
+async def test_found_tools_of_steps_leave_the_prompt_and_enter_the_grammar() -> None:
+    search, later = (
+        v.Tool("find_tools", "Finds tools.", loading="search"),
+        v.Tool("get_time", "Time.", loading="deferred"),
+    )
+    free = request("Weather in Paris?", tools=(WEATHER, search, later, REPORT), steps=v.Steps(("get_weather",)))
+    before = apply_steps(free).request
+    call, result = v.ToolCall("c1", "find_tools", "{}"), v.ToolResult("c1", (v.Text("get_time: Time."),))
+    turns = (v.Message("assistant", (call,)), v.Message("tool", (result,)))
+    after = apply_next(with_found(msgspec.structs.replace(before, messages=(*before.messages, *turns)), ["get_time"]))
+    first, second = (backend().prepare(each).body for each in (before, after.request))
+    assert second["prompt"].startswith(first["prompt"].partition("Weather in Paris?")[0])
+    assert "find_tools" in first["prompt"]
+    assert "get_time" not in first["prompt"]
+    assert "get_time" not in str(first["grammar"])
+    assert "get_time" in str(second["grammar"])
