@@ -132,12 +132,25 @@ async def test_the_note_follows_the_last_text() -> None:
         {"tool_choice": v.ToolChoice("none")},
         {"tool_choice": v.ToolChoice("named", name="get_weather")},
         {"tools": ()},
+        {"tools": (WEATHER, v.Tool("Bash", "Runs a command.", SCHEMA))},
+        {"tools": (WEATHER, v.Tool("exec_command", "Runs a command.", SCHEMA))},
         {"messages": (HELLO, *RESULT)},
         {"messages": (HELLO, v.Message("assistant", (v.Text("I"),)))},
         {"steps": v.Steps(required=("get_weather",))},
         {"response_schema": '{"type": "object"}'},
     ],
-    ids=["required", "none", "named", "no tools", "after a result", "a begun reply", "steps", "a response schema"],
+    ids=[
+        "required",
+        "none",
+        "named",
+        "no tools",
+        "a shell",
+        "commands",
+        "after a result",
+        "a begun reply",
+        "steps",
+        "a response schema",
+    ],
 )
 async def test_other_requests_are_not_asked(more: dict[str, Any]) -> None:
     engine = CountingEngine(0.9, "Hello.")

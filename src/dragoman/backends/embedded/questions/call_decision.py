@@ -16,6 +16,7 @@ from dragoman.constraints.words_only import words_only_grammar
 from dragoman.core.errors import DragomanError, QueueFullError, loggable_message
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Text, Tool, ToolResult
+from dragoman.guard.repair_steps import name_words
 from dragoman.parsing.format import Format
 
 log = logging.getLogger("dragoman.embedded")
@@ -30,6 +31,8 @@ _WORD_OPENINGS: Final = ("The", "Hello", "You", "It", "In", "To", "Sure", "Yes",
 """Usual first tokens of a reply in words."""
 _CALL_OPENINGS: Final = ("```", "{")
 """With these, small models open a call in any format."""
+_COMMAND_WORDS: Final = frozenset(("bash", "cmd", "command", "exec", "powershell", "shell", "terminal"))
+"""Words in the names of tools that run commands."""
 _JSON_OPENERS: Final = {"{", "[", "`"}
 
 
@@ -125,13 +128,21 @@ def may_decide(request: Request) -> bool:
 
 
 def has_new_question(request: Request) -> bool:
-    """Returns whether the user has just written, and neither a schema nor steps restrict the response."""
-    if request.response_schema or request.steps is not None:
+    """Returns whether the user has just written to an assistant whose number of calls can be estimated.
+
+    Neither a schema nor steps may restrict the response. Agents with a tool that runs commands are left out: with their
+    prompts the estimate does not tell tasks from questions, and most of what users write to them is a task.
+    """
+    if request.response_schema or request.steps is not None or any(map(_runs_commands, request.tools)):
         return False
     last = request.messages[-1] if request.messages else None
     if last is None or last.role != "user" or any(isinstance(part, ToolResult) for part in last.parts):
         return False
     return any(isinstance(part, Text) for part in last.parts)
+
+
+def _runs_commands(tool: Tool) -> bool:
+    return not _COMMAND_WORDS.isdisjoint(name_words(tool.name))
 
 
 def has_distinct_calls(format: Format) -> bool:
