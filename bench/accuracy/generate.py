@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.ladder import calls_after, text_after
+from bench.accuracy.ladder import OPENING, calls_after, text_after
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.admitted_request import HeldSlot
@@ -199,9 +199,11 @@ async def _decided_text(
     if rung == "asked":
         await call_probability(meter, prepared.body, backend.format)
         meter.begin(free=False)  # reading the prompt belongs to the text
-        _, answers = await call_probability(meter, prepared.body, backend.format)
-        counts = json.dumps({count: round(share, 4) for count, share in answers.probabilities.items()})
-        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=counts)
+        value, answers = await call_probability(meter, prepared.body, backend.format)
+        counts = answers.probabilities
+        shares = {**counts, OPENING: value / (1 - counts["0"])} if counts["0"] < 1 else counts
+        answer = json.dumps({name: round(share, 4) for name, share in shares.items()})
+        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=answer)
     if "asked" not in earlier or text_after(earlier["asked"]) != rung:
         return None
     if rung == "words":

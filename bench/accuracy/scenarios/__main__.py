@@ -29,7 +29,13 @@ RUNS = Path(".cache/accuracy/scenarios.jsonl")
 def main() -> None:
     """Runs the command."""
     parser = argparse.ArgumentParser(prog="python -m bench.accuracy.scenarios", description=__doc__)
-    parser.add_argument("--arms", nargs="*", choices=ARMS, default=[], help="arms to run (default: run none)")
+    parser.add_argument(
+        "--arms",
+        nargs="*",
+        choices=ARMS,
+        default=[],
+        help="arms to run, or with --recorded to print (default: run none)",
+    )
     parser.add_argument("--scenarios", nargs="+", choices=SCENARIOS, default=list(SCENARIOS))
     parser.add_argument("--most", type=int, default=100, help="maximum number of new runs for each arm")
     parser.add_argument("--seed", type=int, default=0)
@@ -39,10 +45,12 @@ def main() -> None:
     parser.add_argument("--forge-python", type=Path, default=FORGE_PYTHON)
     parser.add_argument("--record", action="store_true", help="store the runs for the tests")
     parser.add_argument("--transcripts", action="store_true", help="print each run")
-    parser.add_argument("--recorded", action="store_true", help="use the runs that are stored for the tests")
+    parser.add_argument(
+        "--recorded", action="store_true", help="use the runs that are stored for the tests, and run none"
+    )
     args = parser.parse_args()
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # the programs are stopped, too
-    for arm in args.arms:
+    for arm in () if args.recorded else args.arms:
         _run_arm(arm, args)
     runs = read_recordings() if args.recorded else read(args.runs)
     runs = [run for run in runs if run.scenario in args.scenarios and (not args.arms or run.arm in args.arms)]
