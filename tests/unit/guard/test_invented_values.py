@@ -140,6 +140,7 @@ INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
     "letters of the alphabet": ("Show Ann Lee's profile.", "get_user", {"user_id": "ABC123"}, "search_users"),
     "abbreviation": ("What did Ann order?", "list_accounts", {"user_id": "USR77"}, "search_users"),
     "number of a word": ("Show Ann Lee's profile.", "get_user", {"user_id": "user42"}, "search_users"),
+    "example of the schema": ("Is it safe?", "get_interactions", {"drug_id": "D-1000"}, "search_drugs"),
     "code like an example": ("What is it for?", "get_interactions", {"drug_id": "X-2345"}, "search_drugs"),
     "three digits": ("Show Ann Lee's profile.", "get_user", {"user_id": "123"}, "search_users"),
     "name of a person": ("Show the user Ann Lee.", "get_user", {"user_id": "Ann Lee"}, "search_users"),
@@ -197,7 +198,7 @@ IMPLIED: dict[str, tuple[str, str, Mapping[str, Any]]] = {
     "airport": ("Fly to Berlin.", "book", {"airport_code": "BER2", "timezone_id": "Europe/Berlin"}),
     "keys of the caller": ("Book it.", "book", {"request_id": "req-83771", "idempotency_key": "8f14e45fceea167a"}),
     "option": ("Open it.", "set_state", {"state_id": "open-100", "group_id": "main-100"}),
-    "example of the schema": ("Is it safe?", "get_interactions", {"drug_id": "D-1000"}),
+    "example of the schema": ("Is D-1000 safe?", "get_interactions", {"drug_id": "D-1000"}),
     "id of a new thing": ("Order it.", "create_order", {"order_id": "ORD-9000", "customer_id": "", "amount": 9}),
     "chosen id": ("Add Bob.", "new_user", {"user_id": "bob-1234"}),
     "word": ("Track it.", "track", {"sku": "lamp", "number": "12", "code": "fast"}),
@@ -306,6 +307,17 @@ def test_name_in_place_of_an_id_is_called_so() -> None:
 def test_value_that_an_error_repeats_stays_invented() -> None:
     messages = after_call('{"user_id": "U-77001"}', "error: no user U-77001", is_error=True)
     assert find("get_user", {"user_id": "U-77001"}, *messages)
+
+
+def test_example_in_an_error_stays_invented() -> None:
+    messages = after_call('{"user_id": "1"}', "error: ids are U- and digits, such as U-77001", is_error=True)
+    assert find("get_user", {"user_id": "U-77001"}, *messages)
+
+
+def test_example_is_known_where_no_tool_could_find_a_value() -> None:
+    alone = tool("get_interactions", drug_id=described("The id of the drug, e.g. D-1000"))
+    detector = InventedValueDetector(Request("m", conversation("Is it safe?"), (alone,)), "reask")
+    assert detector.find(alone, '{"drug_id": "D-1000"}') is None
 
 
 def test_messages_of_later_rounds_are_read() -> None:

@@ -5,7 +5,8 @@
 
 A value counts as known if it or its parts occur in a message, a tool result or a tool's definition, in any notation.
 What a person could derive is never reported: small numbers, codes of countries and currencies, dates, options of the
-schema. Conversations with images are not checked, because the value can be in one.
+schema. An example in the description of a parameter is known only where no tool could find a value. Conversations with
+images are not checked, because the value can be in one.
 """
 
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from dragoman.guard.invented_values.identifiers import (
     PLACEHOLDER_FOLDER,
     IdentifierValue,
     find_identifiers,
+    is_example,
     is_placeholder,
     is_public_name,
 )
@@ -114,6 +116,8 @@ class InventedValueDetector:
             return False
         value = found.value.replace("\\", "/").rstrip("/").rpartition("/")[2] if found.kind == "path" else found.value
         stem = value.rpartition(".")[0] or value if found.kind == "path" else value
+        if found.kind == "id" and is_example(found) and finder_tools(found, called, self._request.tools):
+            return not known.contains(stem)
         return not known.contains(stem, self._definitions)
 
     def _is_stated_as_id(self, name: str) -> bool:

@@ -244,8 +244,19 @@ def is_public_name(found: IdentifierValue) -> bool:
     return is_word and not _has_example(found.description)
 
 
+def is_example(found: IdentifierValue) -> bool:
+    """Returns whether the value was copied from the description of its parameter, such as `D-1000`."""
+    return found.value in _examples(found.description)
+
+
 def _has_example(description: str) -> bool:
-    return any(_CODE_SHAPE.fullmatch(each.strip(".,;:()'\"`")) for each in description.split())
+    return bool(_examples(description))
+
+
+def _examples(description: str) -> list[str]:
+    """Returns the words of a description that look like an identifier."""
+    stripped = (each.strip(".,;:()'\"`") for each in description.split())
+    return [each for each in stripped if _CODE_SHAPE.fullmatch(each)]
 
 
 def _is_numbered_name(found: IdentifierValue) -> bool:

@@ -5,7 +5,7 @@
 
 The texts are split into words once, at a linear cost; a look-up then takes constant time, except for
 values in other groups of characters. What a failed call tried does
-not count, nor an error result that repeats it.
+not count, nor an error result that repeats it, nor the examples in one.
 """
 
 import json
@@ -39,6 +39,7 @@ _ASCII_RUN: Final = re.compile(r"[a-z0-9]+")
 _PREFIX_CHARS: Final = 4
 """Characters of a prefix such as `ORD-`, which need not occur."""
 _STEM_CHARS: Final = 4
+_EXAMPLE: Final = re.compile(r"\b(?:such as|e\.g\.|for example|for instance|example:) *[\"'`]?[\w-]+", re.IGNORECASE)
 _DIGITS: Final = {
     word: str(digit)
     for line in (
@@ -215,8 +216,8 @@ def _result_texts(result: ToolResult, call: ToolCall | None) -> Iterator[str | N
 
 
 def _without(text: str | None, tokens: frozenset[str]) -> str | None:
-    """The text without these words: an error repeats what was tried."""
-    return text and _WORD.sub(lambda found: "" if found[0].lower() in tokens else found[0], text)
+    """The text of an error without these words, because it repeats what was tried, and without examples."""
+    return text and _WORD.sub(lambda found: "" if found[0].lower() in tokens else found[0], _EXAMPLE.sub(" ", text))
 
 
 def _text(part: Part) -> str | None:
