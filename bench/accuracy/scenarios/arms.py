@@ -52,6 +52,7 @@ ARMS: Final[dict[str, Arm]] = {
     "bare": Arm("llama.cpp's server", "llama_server"),
     "forge": Arm("forge's proxy", "forge"),
     "dragoman": Arm("Dragoman", "dragoman"),
+    "derived": Arm("Dragoman with derived steps", "dragoman", extra={"dragoman": {"steps": "derive"}}),
     "steps": Arm("Dragoman with steps", "dragoman", has_steps=True),
 }
 """By name."""
