@@ -87,6 +87,8 @@ def test_model_that_is_never_asked_is_shown_as_such(
     assert "models calibrate" not in shown
     assert main(["models", "show", name, "--json"]) == 0
     assert message in json.loads(capsys.readouterr().out)["calls"]["never_asked"]
+    assert main(["models", "calibrate", name]) == 2
+    assert message in " ".join(capsys.readouterr().err.split())
 
 
 def test_model_that_can_be_asked_has_no_reason_against_it(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -100,3 +102,5 @@ def test_own_llama_server_is_never_asked(
     monkeypatch.setenv("DRAGOMAN_EMBEDDED_ENGINE", "llama-server")
     assert main(["models", "show", MODEL]) == 0
     assert "never asked whether to call a tool: embedded.engine is llama-server" in capsys.readouterr().out
+    assert main(["models", "calibrate", MODEL]) == 2
+    assert "embedded.engine is llama-server" in capsys.readouterr().err

@@ -76,7 +76,7 @@ def _call_threshold(model: LocalModel, config: EmbeddedConfig, format: FormatFac
     """Returns when the model answers in words, and how that is known."""
     own, profile = load_calibration(model.path), profile_of(model)
     below = own.words_below if own else profile.words_below if profile else 0.0
-    never_asked = _never_asked(config, format)
+    never_asked = why_never_asked(config, format)
     return {
         "words_below": below,
         "asked": bool(below) and config.decide_calls and not never_asked,
@@ -85,8 +85,13 @@ def _call_threshold(model: LocalModel, config: EmbeddedConfig, format: FormatFac
     }
 
 
-def _never_asked(config: EmbeddedConfig, format: FormatFacts) -> str:
-    """Returns why the model cannot be asked whether to call a tool; "" if it can."""
+def why_never_asked(config: EmbeddedConfig, format: FormatFacts) -> str:
+    """Returns why a model is never asked whether to call a tool; "" if it can be.
+
+    Args:
+        config: its own settings.
+        format: its call format.
+    """
     if config.engine != "xllamacpp":
         return f"embedded.engine is {config.engine}"
     if format.reply_opening:

@@ -9,8 +9,7 @@ from typing import Any, Final, NamedTuple
 
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local.measurements import CallCalibration
-from dragoman.backends.embedded.questions.call_decision import call_probability, has_distinct_calls
-from dragoman.core.errors import ConfigError, quote
+from dragoman.backends.embedded.questions.call_decision import call_probability
 from dragoman.core.messages import Message, Request, Text, Tool
 
 _LOST_SHARE: Final = 1 / 30
@@ -47,29 +46,18 @@ async def calibrate(model: EmbeddedModel, report: Callable[[str], None]) -> Call
     """Asks a loaded model about all prompts, and returns the threshold that separates them best.
 
     Args:
-        model: the model, started.
+        model: the model, started; one that can be asked (`describe.why_never_asked`).
         report: receives what is being done.
 
     Raises:
-        ConfigError: such a threshold would not be used for it.
         DragomanError: the engine failed.
     """
     name = model.models()[0].id
-    if not has_distinct_calls(model.format):
-        raise ConfigError(
-            f"expected a model whose tool calls can be told from words, got {quote(name)} with the format "
-            f"{model.format.name}: its responses cannot be constrained to words; it needs no calibration"
-        )
     found: dict[bool, list[float]] = {True: [], False: []}
     all_prompts = list(prompts(name))
     for number, prompt in enumerate(all_prompts, 1):
         report(f"asking whether to call a tool, prompt {number} of {len(all_prompts)}")
         prepared = model.prepare(prompt.request)
-        if prepared.suffix:
-            raise ConfigError(
-                f"expected a model whose replies begin after its prompt, got {quote(name)}, whose template begins them "
-                f"with {quote(prepared.suffix)}: it is not asked whether to call a tool; it needs no calibration"
-            )
         probability, _ = await call_probability(model.engine, prepared.body, model.format)
         found[prompt.has_tool].append(probability)
     fitting, unfitting = found[True], found[False]
