@@ -56,7 +56,7 @@ def test_own_calibration_counts_more_than_the_catalogue(home: Path, capsys: pyte
     store_calibration(model, RESULT)
     assert load_calibration(model.path) == RESULT
     assert backend(decide_calls=True).words_below == 0.25
-    assert backend().words_below == 0
+    assert backend(decide_calls=False).words_below == 0
     assert main(["models", "show", MODEL]) == 0
     line = next(line for line in capsys.readouterr().out.splitlines() if line.strip().startswith("calls"))
     assert "below a probability of 0.25: 20 of 32 prompts without a fitting tool, 1 of 30 with one" in line

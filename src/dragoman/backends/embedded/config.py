@@ -70,10 +70,9 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         setting(
             "Whether a model that calls tools where none fits is asked, at a new user turn with a free choice, whether "
             "it needs a call, and answers in words if not (docs/accuracy.md): two more tokens, for models with a "
-            "measured threshold "
-            "(`dragoman models calibrate NAME`)."
+            "measured threshold (`dragoman models calibrate NAME`). Agents with a tool that runs commands are left out."
         ),
-    ] = False
+    ] = True
     folders: Annotated[
         tuple[str, ...], setting("Folders whose .gguf files are served too, also those in folders below.")
     ] = ()
