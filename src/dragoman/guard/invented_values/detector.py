@@ -40,8 +40,9 @@ from dragoman.steps.progress import succeeded_names
 
 _MAX_SHOWN_CHARS: Final = 60
 _ABSENT: Final = "occurs nowhere in this conversation"
-_PROBLEMS: Final = {"id": _ABSENT, "path": _ABSENT, "name": "is a name, not an id"}
+_PROBLEMS: Final = {"id": _ABSENT, "path": _ABSENT, "contact": _ABSENT, "name": "is a name, not an id"}
 """By the kind of the value."""
+_DO_NOT_GUESS: Final = "Never guess {}: ask the user for it, or answer without this call."
 
 
 class InventedValue(NamedTuple):
@@ -114,6 +115,9 @@ class InventedValueDetector:
             return True
         if found.value.isdigit() and known.has_spelled_numbers:
             return False
+        if found.kind == "contact":
+            numbers = [word for word in found.value.split() if any(map(str.isdigit, word))]
+            return not (known.contains(found.value) or all(map(known.contains, numbers)))
         value = found.value.replace("\\", "/").rstrip("/").rpartition("/")[2] if found.kind == "path" else found.value
         stem = value.rpartition(".")[0] or value if found.kind == "path" else value
         if found.kind == "id" and is_example(found) and finder_tools(found, called, self._request.tools):
@@ -130,6 +134,9 @@ class InventedValueDetector:
     def _reason(self, found: IdentifierValue, problem: str, called: str) -> str:
         if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
             return ""
+        if found.kind == "contact":
+            is_free = self._request.tool_choice.mode == "auto"
+            return f"{problem}. The call was not run. {_DO_NOT_GUESS.format(found.name)}" if is_free else ""
         messages = (*self._request.messages, *self._later)
         if found.kind == "path" or user_names_ids(messages):
             finders = finder_tools(found, called, self._request.tools)

@@ -15,8 +15,9 @@ from typing import Any, Final, Literal, NamedTuple, TypeAlias
 from dragoman.core.messages import Tool
 from dragoman.guard.careful_words import word_set
 
-Kind: TypeAlias = Literal["id", "name", "path"]
-"""`name`: the name of a person or thing in the place of its id."""
+Kind: TypeAlias = Literal["id", "name", "path", "contact"]
+"""`name`: the name of a person or thing in the place of its id. `contact`: an address or a number that a call stores or
+uses."""
 MAX_VALUE_CHARS: Final = 200
 _MAX_DEPTH: Final = 5
 _MAX_LEAVES: Final = 500
@@ -33,6 +34,9 @@ _FILE_VERBS: Final = word_set(
     "cat copy delete diff edit get head move open patch read remove rename replace rm show stat tail update view"
 )
 _FILE_NAMES: Final = word_set("path filepath filename file")
+_CONTACT_NAMES: Final = word_set("street address postcode zip zipcode phone telephone mobile iban")
+_CONTACT_VERBS: Final = CREATING | word_set("book call change dial edit order pay save send set ship submit update")
+"""Verbs of tools that must not get a made-up address."""
 _TARGET_WORDS: Final = word_set("destination dest dst target to new output out")
 _ID_ENDINGS: Final = word_set("id ids uuid uuids guid guids identifier identifiers")
 _SHAPED_ENDINGS: Final = word_set("code codes key keys token tokens number numbers no ref reference sku handle")
@@ -197,6 +201,8 @@ def _kind(
             and _TARGET_WORDS.isdisjoint(name_tokens)
         )
         return "path" if reads and not _is_usual_path(text) else None
+    if not (_CONTACT_NAMES.isdisjoint(name_tokens) or _CONTACT_VERBS.isdisjoint(tool_words)):
+        return "contact" if any(map(str.isdigit, text)) and "://" not in text else None
     if not _NOT_REFERENCES.isdisjoint(name_tokens) or _FREE_DESCRIPTION.search(description):
         return None
     is_id = name_tokens[-1] in _ID_ENDINGS or rule.get("format") == "uuid"
