@@ -7,7 +7,7 @@ import json
 import os
 import signal
 import threading
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from contextlib import aclosing
 from typing import Any, cast
 
@@ -496,3 +496,43 @@ async def test_found_tools_of_steps_leave_the_prompt_and_enter_the_grammar() -> 
     assert "get_time" not in first["prompt"]
     assert "get_time" not in str(first["grammar"])
     assert "get_time" in str(second["grammar"])
+
+
+DONE = (
+    v.Message("assistant", (v.ToolCall("c1", "get_weather", '{"city": "Paris"}'),)),
+    v.Message("tool", (v.ToolResult("c1", (v.Text("sunny"),)),)),
+)
+
+
+def ended(**changes: Any) -> v.Request:
+    free = request("Weather in Paris?", tools=(WEATHER, REPORT), steps=v.Steps(("get_weather",), after="text"))
+    return apply_steps(msgspec.structs.replace(free, messages=(*free.messages, *DONE), **changes)).request
+
+
+async def test_end_of_steps_asks_for_words_after_the_same_prompt() -> None:
+    model = backend(msgspec.structs.replace(PROFILE, after_result="free"))
+    before = model.prepare(apply_steps(request("Weather in Paris?", tools=(WEATHER, REPORT))).request).body
+    now = model.prepare(ended())
+    assert now.body["prompt"].startswith(before["prompt"].partition("Weather in Paris?")[0])
+    assert "sunny" in now.body["prompt"].partition("All calls are done. Now answer my question in plain words.")[0]
+    assert "WORDS" in now.body["grammar"]
+    assert now.is_restricted
+    assert not now.has_tools
+
+
+@pytest.mark.parametrize(
+    ("after_result", "settings", "changes"),
+    [
+        ("prose", {}, {}),
+        ("free", {"engine": "llama-server", "llama_server": "/bin/true"}, {}),
+        ("free", {}, {"response_schema": '{"type": "object"}'}),
+    ],
+    ids=["results as facts", "own llama-server", "a response schema"],
+)
+async def test_other_ends_of_steps_show_no_tools(
+    after_result: str, settings: Mapping[str, Any], changes: Mapping[str, Any]
+) -> None:
+    now = backend(msgspec.structs.replace(PROFILE, after_result=after_result), **settings).prepare(ended(**changes))
+    assert "All calls are done" not in now.body["prompt"]
+    assert "WORDS" not in str(now.body.get("grammar"))
+    assert "submit_report" not in now.body["prompt"]

@@ -30,6 +30,7 @@ from dragoman.backends.embedded.questions.call_decision import (
     words_notice,
 )
 from dragoman.backends.embedded.questions.call_plan import plan_notice, several_calls_from
+from dragoman.backends.embedded.questions.restricted_prompt import must_end_in_words, with_prompt_tools
 from dragoman.backends.embedded.response import EmbeddedResponse, PreparedPrompt
 from dragoman.backends.embedded.small_models import results_as_prose
 from dragoman.backends.request_limits import apply_trim
@@ -53,7 +54,7 @@ from dragoman.core.errors import (
     quote,
 )
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request, ToolChoice, known_tools
+from dragoman.core.messages import Request, Tool, known_tools
 from dragoman.parsing.reply_reader import ReplyReader
 from dragoman.prompting import trim
 from dragoman.prompting.prompt_budget import Budget, budget_for
@@ -279,7 +280,7 @@ class EmbeddedModel(Backend):
         Images and recordings are marks in both, and added to `media`.
         """
         if request.prompt_tools:
-            request = _with_prompt_tools(request)
+            request = with_prompt_tools(request, ends_in_words=self._ends_in_words(request))
         request = media.mark(with_text_fallbacks(request))
         request, trimming = apply_trim(request, self._prompt_trim, self._budget)
         request = constant_first(request)
@@ -311,6 +312,7 @@ class EmbeddedModel(Backend):
             allowed = {tool.name for tool in restricted.tools}
             tools = tuple(tool for tool in request.tools if tool.name in allowed)
             request = msgspec.structs.replace(request, tools=tools, tool_choice=restricted.tool_choice)
+        in_words = self._ends_in_words(restricted)
         warnings = [*fallbacks, *media.warnings(), *trimming]
         if names := sampling.ignored_settings(request):
             warnings += notices_by_name(
@@ -323,13 +325,26 @@ class EmbeddedModel(Backend):
         elif request.tool_choice.mode in ("required", "named"):
             warnings.append(Notice("constraint_not_applied", "a call is required, but no tool can be offered here"))
         fields: Mapping[str, Any]
-        if self._uses_gbnf:
+        more: list[Notice] = []
+        if in_words:
+            fields = {"grammar": self._words_grammar(restricted.prompt_tools)}
+        elif self._uses_gbnf:
             fields, more = gbnf_fields(self.format, request, has_tools=has_tools)
         else:
             grammar, more = constrain(self.format, request, has_tools=has_tools)
             fields = {"grammar": grammar} if grammar else {}
         body |= fields
-        return PreparedPrompt(body, prompt.suffix, [*warnings, *more], has_tools, offered, known_tools(request.tools))
+        known = known_tools(request.tools)
+        return PreparedPrompt(
+            body, prompt.suffix, [*warnings, *more], has_tools, offered, known, is_restricted=in_words
+        )
+
+    def _ends_in_words(self, request: Request) -> bool:
+        can_tell = not self._uses_gbnf and self.after_result != "prose"
+        return can_tell and must_end_in_words(request, self.format)
+
+    def _words_grammar(self, tools: Sequence[Tool]) -> str:
+        return words_grammar(self.format, tools, self._description[2].chat_template)
 
     def prepare_plan(self, prepared: PreparedPrompt, calls: int) -> PreparedPrompt:
         """Returns the same prompt with a grammar that allows this number of calls only, or as it is without one.
@@ -357,8 +372,7 @@ class EmbeddedModel(Backend):
             RequestError: see `prepare`.
         """
         noted = self.prepare(with_words_note(request))
-        template = self._description[2].chat_template
-        body = noted.body | {"grammar": words_grammar(self.format, prepared.tools, template)}
+        body = noted.body | {"grammar": self._words_grammar(prepared.tools)}
         warnings = [*prepared.warnings, words_notice(probability, self.words_below)]
         return msgspec.structs.replace(prepared, body=body, warnings=warnings, is_restricted=True)
 
@@ -366,14 +380,6 @@ class EmbeddedModel(Backend):
         """Returns a reader for one reply."""
         tools = request.tools if prepared.has_tools else ()
         return text_reader(self.format, request, tools, context, prompt_suffix=prepared.suffix)
-
-
-def _with_prompt_tools(request: Request) -> Request:
-    """Returns the request with the same prompt whatever its steps allow now, so that the beginning stays cached."""
-    choice = request.tool_choice
-    if choice.mode == "named":
-        choice = ToolChoice("required", parallel_tool_calls=False)
-    return msgspec.structs.replace(request, tools=request.prompt_tools, tool_choice=choice)
 
 
 def read_object(body: bytes) -> dict[str, Any]:
