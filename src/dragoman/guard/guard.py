@@ -258,7 +258,8 @@ class ToolCallGuard(EventStage):
         if invented:
             warnings.append(invented.notice(verdict.arguments))
             if invented.reason and call.buffered and self._policy.reask and not self._reasked:
-                return self._hold(RejectedCall("invented", invented.reason, valid_call, (*before, last, *warnings), []))
+                events = (*before, last, *warnings)
+                return self._hold(RejectedCall(invented.rejection, invented.reason, valid_call, events, []))
         self._valid.append(valid_call)
         return [*before, last, *self._extra_calls(call, verdict), *warnings]
 

@@ -32,8 +32,9 @@ from dragoman.core.stage import ReaskRequest
 from dragoman.guard import feedback
 
 RejectionKind: TypeAlias = Literal[
-    "invalid", "unread", "unknown", "other", "looping", "unoffered", "vetoed", "invented"
+    "invalid", "unread", "unknown", "other", "looping", "unoffered", "vetoed", "invented", "guessed"
 ]
+"""`invented`: with an identifier that a tool could find. `guessed`: with an address that only the user knows."""
 
 
 TEXT_KINDS: Final = ("unread", "unoffered")
@@ -110,7 +111,9 @@ def build_reask(
     parts += [*passed, *(each.call for each in readable)]
     results = [ToolResult(call.id, (Text(feedback.VALID_CALL),)) for call in passed]
     results += [_error_result(request, each) for each in readable]
+    is_guessed = not passed and bool(failed) and all(each.kind == "guessed" for each in failed)
     reason = unreadable[0].reason if unreadable else "" if failed else feedback.wrong_choice(request.tool_choice)
+    reason = feedback.ASK_ME if is_guessed else reason
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
         *([Message("tool", tuple(results))] if results else []),
@@ -121,6 +124,8 @@ def build_reask(
     if not _has_reasoning(request):  # reasoning needs tokens of its own
         limit = min(limit, most_tokens)
     notice = Notice("reasked", f"{why}; the model was re-asked")
+    if is_guessed:  # words, because a model that guesses an address guesses it again
+        request = replace(request, tool_choice=ToolChoice("none"), prompt_tools=request.prompt_tools or request.tools)
     return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), notice)
 
 
@@ -278,7 +283,7 @@ def rejected_call_events(failed: RejectedCall, choice: ToolChoice, sent: SentSta
         ]
     if sent.has_call and not choice.parallel_tool_calls:
         return [Notice("extra_call_dropped", "a second call was dropped: the request allows only one", raw)]
-    if failed.kind == "invented":  # it matches its schema
+    if failed.kind in ("invented", "guessed"):  # it matches its schema
         return list(failed.events)
     if failed.kind == "other" and not sent.valid_calls_only:
         return [*failed.events, *([] if sent.mismatch_reported else [Notice("reask_failed", failed.reason, raw)])]

@@ -176,3 +176,31 @@ async def test_tools_that_need_each_other_are_named_as_they_are() -> None:
     )
     _, backend = await sent(told(CANCEL), told(FIND), tools=tools)
     assert "call list_orders" in str(backend.requests[1].messages[-1].parts)
+
+
+MOVE = Tool("update_address", "", json.dumps({"type": "object", "properties": {"street": ID}, "required": ["street"]}))
+GUESSED = ("update_address", '{"street": "123 Elm St"}')
+
+
+async def test_guessed_address_is_replaced_by_words() -> None:
+    events, backend = await sent(told(GUESSED), told(text="What is the new address?"), tools=(MOVE, *TOOLS))
+    assert calls(events) == []
+    assert words(events) == "What is the new address?"
+    second = backend.requests[1]
+    assert second.tool_choice.mode == "none"
+    assert [tool.name for tool in second.prompt_tools] == ["update_address", "get_user", "search_users", "ping"]
+    assert "Ask me for it" in str(second.messages[-1].parts)
+
+
+async def test_guessed_address_of_a_required_call_is_passed_on_with_a_warning() -> None:
+    choice = ToolChoice("required")
+    events, _ = await sent(told(GUESSED), tools=(MOVE, *TOOLS), tool_choice=choice)
+    assert calls(events) == [GUESSED]
+    assert codes(events) == ["invented_value"]
+
+
+async def test_guessed_address_next_to_a_valid_call_leaves_the_choice() -> None:
+    ping = ("ping", "{}")
+    events, backend = await sent(told(ping, GUESSED), told(), tools=(MOVE, *TOOLS))
+    assert backend.requests[1].tool_choice.mode == "auto"
+    assert calls(events) == [ping, GUESSED]

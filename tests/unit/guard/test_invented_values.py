@@ -151,15 +151,15 @@ INVENTED: dict[str, tuple[str, str, Mapping[str, Any], str]] = {
         "Where is Ann's order?",
         "update_address",
         {"customer": "Ann", "street": "123 Elm St", "city": "Springfield", "postcode": "12345"},
-        "Never guess street: ask the user",
+        "The call was not run.",
     ),
     "postcode": (
         "Ann Lee moved to Elm Street 4 in Springfield.",
         "update_address",
         {"customer": "Ann Lee", "street": "4 Elm Street", "city": "Springfield", "postcode": "12345"},
-        "Never guess postcode",
+        "postcode",
     ),
-    "phone": ("Tell Ann I am late.", "send_sms", {"phone_number": "+1 555 1234", "text": "Late."}, "ask the user"),
+    "phone": ("Tell Ann I am late.", "send_sms", {"phone_number": "+1 555 1234", "text": "Late."}, "phone_number"),
     "moved file": ("Tidy up.", "move_file", {"source_path": "old/report.doc", "target_path": "x"}, "Glob"),
 }
 

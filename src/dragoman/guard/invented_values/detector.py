@@ -10,7 +10,7 @@ images are not checked, because the value can be in one.
 """
 
 from collections.abc import Sequence
-from typing import Final, NamedTuple
+from typing import Final, Literal, NamedTuple
 
 import msgspec
 
@@ -42,7 +42,6 @@ _MAX_SHOWN_CHARS: Final = 60
 _ABSENT: Final = "occurs nowhere in this conversation"
 _PROBLEMS: Final = {"id": _ABSENT, "path": _ABSENT, "contact": _ABSENT, "name": "is a name, not an id"}
 """By the kind of the value."""
-_DO_NOT_GUESS: Final = "Never guess {}: ask the user for it, or answer without this call."
 
 
 class InventedValue(NamedTuple):
@@ -52,6 +51,9 @@ class InventedValue(NamedTuple):
     """For warnings: which value it is."""
     reason: str
     """For the model; "" if the model should not be re-asked: no tool could find it, or it may be general knowledge."""
+
+    rejection: Literal["invented", "guessed"] = "invented"
+    """Why a call with it is rejected, if the model is re-asked."""
 
     def notice(self, arguments: JsonText) -> Notice:
         """Returns the warning."""
@@ -93,7 +95,8 @@ class InventedValueDetector:
         if invented is None:
             return None
         problem = f'{invented.name}: "{cut(invented.value, _MAX_SHOWN_CHARS)}" {_PROBLEMS[invented.kind]}'
-        return InventedValue(f"{tool.name}: {problem}", self._reason(invented, problem, tool.name))
+        rejection: Literal["invented", "guessed"] = "guessed" if invented.kind == "contact" else "invented"
+        return InventedValue(f"{tool.name}: {problem}", self._reason(invented, problem, tool.name), rejection)
 
     def _is_enabled(self) -> bool:
         if self._setting == "auto":
@@ -136,7 +139,7 @@ class InventedValueDetector:
             return ""
         if found.kind == "contact":
             is_free = self._request.tool_choice.mode == "auto"
-            return f"{problem}. The call was not run. {_DO_NOT_GUESS.format(found.name)}" if is_free else ""
+            return f"{problem}. The call was not run." if is_free else ""
         messages = (*self._request.messages, *self._later)
         if found.kind == "path" or user_names_ids(messages):
             finders = finder_tools(found, called, self._request.tools)

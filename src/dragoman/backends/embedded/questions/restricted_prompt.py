@@ -9,7 +9,7 @@ from typing import Final
 from msgspec.structs import replace
 
 from dragoman.backends.embedded.questions.call_decision import has_distinct_calls
-from dragoman.core.messages import Message, Request, Text, ToolChoice
+from dragoman.core.messages import Message, Request, Text, ToolChoice, ToolResult
 from dragoman.parsing.format import Format
 
 END_NOTE: Final = "All calls are done. Now answer my question in plain words."
@@ -38,5 +38,7 @@ def with_prompt_tools(request: Request, *, ends_in_words: bool) -> Request:
     if choice.mode == "named":
         choice = ToolChoice("required", parallel_tool_calls=False)
     elif ends_in_words:
-        choice, messages = ToolChoice(), (*messages, Message("user", (Text(END_NOTE),)))
+        choice = ToolChoice()
+        if messages[-1].role != "user" or any(isinstance(part, ToolResult) for part in messages[-1].parts):
+            messages = (*messages, Message("user", (Text(END_NOTE),)))
     return replace(request, messages=messages, tools=request.prompt_tools, tool_choice=choice)
