@@ -79,7 +79,7 @@ class UsageLimits:
         self._new_windows = windows
         self._windows: RateWindows | None = None
         self._windows_lock = asyncio.Lock()
-        self._tasks: set[asyncio.Task[None]] = set()
+        self._tasks: set[asyncio.Task[Any]] = set()
 
     @cached_property
     def ledger(self) -> Ledger:
@@ -143,14 +143,15 @@ class UsageLimits:
             if limit
         }
 
-    def later(self, work: Coroutine[Any, Any, None]) -> None:
-        """Runs a correction that nothing waits for."""
+    def later(self, work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        """Runs work on the windows that is done even if nothing waits for it."""
         task = asyncio.create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
+        return task
 
     async def close(self) -> None:
-        """Ends all corrections and closes files and connections."""
+        """Waits for the work on the windows, and closes files and connections."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
         if self._windows is not None:
             await self._windows.close()
@@ -182,15 +183,16 @@ class Admission:
     __slots__ = (
         "_began_s",
         "_budgets",
+        "_counted",
         "_estimate",
         "_has_slot",
         "_is_admitted",
+        "_is_over",
         "_key",
         "_limits",
         "_owner",
         "_prices",
         "_reservation",
-        "_tokens",
         "states",
     )
 
@@ -205,9 +207,9 @@ class Admission:
         self._budgets: tuple[KeyBudget, ...] = budgets_of(limits)
         self._estimate = Estimate()
         self._began_s = owner.now_s()
-        self._has_slot = self._is_admitted = False
-        self._tokens = 0
-        """Tokens that are counted in the window."""
+        self._has_slot = self._is_admitted = self._is_over = False
+        self._counted = {"requests": 0, "tokens": 0}
+        """What is counted in each window."""
         self._reservation = 0
         self.states: dict[str, WindowState] = {}
         """The windows of `requests` and `tokens` after the request was admitted or refused."""
@@ -234,20 +236,18 @@ class Admission:
             BackendUnavailableError: The use of the key cannot be read.
         """
         self._estimate, limits = estimate, self._limits
-        counted = False
         try:
             if limits.max_concurrency:
                 await self._take_slot(limits.max_concurrency)
             if limits.requests_per_minute:
                 await self._take("requests", limits.requests_per_minute, 1)
-                counted = True
             if limits.tokens_per_minute:
                 await self._take_tokens(limits.tokens_per_minute)
             if self._budgets:
                 reserved = self._reserved()
                 self._reservation = await self._owner.ledger.reserve(self._key, self._budgets, reserved)
         except BaseException:
-            self._undo(counted)
+            self._undo()
             raise
         self._is_admitted = True
 
@@ -260,10 +260,7 @@ class Admission:
         limit, tokens = self._limits.tokens_per_minute, responses * self._response_tokens()
         if not (self._is_admitted and limit):
             return self._is_admitted
-        if not await (await self._owner.windows()).take(f"tokens/{self._key}", limit, tokens):
-            return False
-        self._tokens += tokens
-        return True
+        return await self._count("tokens", limit, tokens)
 
     def _response_tokens(self) -> int:
         """Returns what is reserved for a response: the tokens of its prompt, and of its output."""
@@ -277,6 +274,7 @@ class Admission:
         Args:
             used: What was used; None: no model has begun to answer.
         """
+        self._is_over = True
         if not self._is_admitted:
             return
         self._is_admitted = False
@@ -322,14 +320,24 @@ class Admission:
                 f"{estimate.prompt_tokens}; shorten it - at keys.{self._key}.tokens_per_minute",
                 is_permanent=True,
             )
-        tokens = min(limit, self._response_tokens())
-        await self._take("tokens", limit, tokens)
-        self._tokens = tokens
+        await self._take("tokens", limit, min(limit, self._response_tokens()))
+
+    async def _count(self, kind: str, limit: int, amount: int) -> bool:
+        """Counts an amount in a window if the limit allows it; of a request that has ended meanwhile, nothing stays."""
+
+        async def count() -> bool:
+            is_counted = await (await self._owner.windows()).take(f"{kind}/{self._key}", limit, amount)
+            if is_counted and self._is_over:
+                await self._add(kind, -amount)
+            elif is_counted:
+                self._counted[kind] += amount
+            return is_counted
+
+        return await asyncio.shield(self._owner.later(count()))
 
     async def _take(self, kind: str, limit: int, amount: int) -> None:
-        windows, name = await self._owner.windows(), f"{kind}/{self._key}"
-        is_counted = await windows.take(name, limit, amount)
-        state = self.states[kind] = await windows.state(name, limit)
+        is_counted = await self._count(kind, limit, amount)
+        state = self.states[kind] = await (await self._owner.windows()).state(f"{kind}/{self._key}", limit)
         if not is_counted:
             wait_s = max(1, math.ceil(state.wait_s(amount)))
             raise RateLimitError(
@@ -357,19 +365,19 @@ class Admission:
         """Returns what must be added to the window of tokens; what is given back counts less the later it is."""
         if not self._limits.tokens_per_minute:
             return 0
-        difference = tokens - self._tokens
+        difference = tokens - self._counted["tokens"]
         if difference >= 0:
             return difference
         past = min(1.0, (self._owner.now_s() - self._began_s) / WINDOW_S)
         return -int(-difference * (1 - past))
 
-    def _undo(self, counted: bool) -> None:
+    def _undo(self) -> None:
         """Gives back what was taken of a request that is refused."""
+        self._is_over = True
         self._release()
-        if counted:
-            self._owner.later(self._add("requests", -1))
-        if self._tokens:
-            self._owner.later(self._add("tokens", -self._tokens))
+        for kind, amount in self._counted.items():
+            if amount:
+                self._owner.later(self._add(kind, -amount))
 
     def _release(self) -> None:
         if self._has_slot:

@@ -1,5 +1,6 @@
 """What a request reserves of the budgets of its key."""
 
+import asyncio
 from typing import Any, cast
 
 import pytest
@@ -67,3 +68,59 @@ async def test_key_without_a_limit_of_tokens_may_have_samples() -> None:
     admission = limits.begin("alice", KeyConfig(secret="secret-of-alice"), None)
     await admission.admit(Estimate())
     assert await admission.extend(2)
+
+
+class Waiting(MemoryStorage):
+    """A storage whose response arrives after what it counts, as that of a server."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.counted, self.may_answer = asyncio.Event(), asyncio.Event()
+
+    async def acquire_sliding_window_entry(self, key: str, limit: int, expiry: int, amount: int = 1) -> bool:
+        is_counted = await super().acquire_sliding_window_entry(key, limit, expiry, amount)
+        self.counted.set()
+        await self.may_answer.wait()
+        return is_counted
+
+
+async def used_of(limits: UsageLimits, settings: KeyConfig) -> dict[str, float]:
+    return {kind: state.used for kind, state in (await limits.windows_of("alice", settings)).items()}
+
+
+@pytest.mark.parametrize("settled_first", [True, False])
+async def test_tokens_of_cancelled_samples_are_given_back(settled_first: bool) -> None:
+    unused, storage = cast("Any", None), Waiting()
+    limits = UsageLimits(lambda: cast("Any", Recorder()), lambda: RateWindows(storage), unused, 50, now_s=lambda: 0.0)
+    settings = KeyConfig(secret="secret-of-alice", tokens_per_minute=500)
+    admission = limits.begin("alice", settings, None)
+    storage.may_answer.set()
+    await admission.admit(Estimate(100, 50))
+    storage.may_answer.clear()
+    storage.counted.clear()
+    extending = asyncio.create_task(admission.extend(1))
+    await storage.counted.wait()
+    extending.cancel()
+    await asyncio.wait([extending])
+    assert extending.cancelled()
+    if not settled_first:
+        storage.may_answer.set()
+        assert await admission.extend(1), "the storage answers in order"
+    admission.settle(None)
+    storage.may_answer.set()
+    await limits.close()
+    assert await used_of(limits, settings) == {"tokens": 0}
+
+
+@pytest.mark.parametrize("kind", ["requests", "tokens"])
+async def test_what_was_counted_for_a_cancelled_request_is_given_back(kind: str) -> None:
+    unused, storage = cast("Any", None), Waiting()
+    limits = UsageLimits(lambda: cast("Any", Recorder()), lambda: RateWindows(storage), unused, 50, now_s=lambda: 0.0)
+    settings = KeyConfig(secret="secret-of-alice", **{f"{kind}_per_minute": 500})
+    admitting = asyncio.create_task(limits.begin("alice", settings, None).admit(Estimate(100, 50)))
+    await storage.counted.wait()
+    admitting.cancel()
+    await asyncio.wait([admitting])
+    storage.may_answer.set()
+    await limits.close()
+    assert await used_of(limits, settings) == {kind: 0}
