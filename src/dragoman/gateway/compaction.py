@@ -20,6 +20,7 @@ import hmac
 import json
 import secrets
 import zlib
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -42,6 +43,7 @@ from dragoman.core.messages import FoldedCalls, Message, Part, Request, Text, To
 from dragoman.core.stage import EventStage
 from dragoman.gateway.routing.router import ModelRoute
 from dragoman.steps.progress import request_calls
+from dragoman.steps.validate import MAX_STEPS
 
 DIALECT: Final = "openai_responses"
 TRIGGER: Final = "compaction_trigger"
@@ -105,7 +107,8 @@ class Seal:
             mac, data = decoded[:_MAC_BYTES], decoded[_MAC_BYTES:]
             if self._checks and not any(hmac.compare_digest(mac, _mac(key, data)) for key in self._keys()):
                 raise ValueError
-            return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode()
+            # The limit may be in the middle of a character.
+            return zlib.decompressobj().decompress(data, _MAX_SUMMARY_BYTES).decode(errors="ignore")
         except (ValueError, binascii.Error, zlib.error):
             message = "expected a compaction item of this gateway, got one that is damaged or sealed with another key"
             raise RequestError(
@@ -169,10 +172,10 @@ def unseal_items(request: Request, seal: Seal, *, foreign: bool) -> Request:
                 messages.append(replace(message, parts=tuple(parts)))
                 parts = []
             path = part.path if isinstance(part, UnknownPart) else ""
-            summary, _, calls = seal.unseal(sealed, path).partition(_BEFORE_CALLS)
+            summary, calls = _unpacked(seal.unseal(sealed, path))
             text = _SUMMARY_HEADING + summary
             messages.append(Message("user", (Text(text),)))
-            folded = replace(_CALLS.decode(calls), summary=text) if calls else None
+            folded = None if calls is None else replace(calls, summary=text)
         if parts or not message.parts:
             messages.append(replace(message, parts=tuple(parts)) if len(parts) != len(message.parts) else message)
     return replace(request, messages=tuple(messages), folded=folded)
@@ -250,13 +253,35 @@ class SealedSummary(EventStage):
         if not summary:
             return [*out, Failure(UpstreamError("the model wrote no summary of the conversation"))]
         if self._calls.calls:
-            summary += _BEFORE_CALLS + msgspec.json.encode(self._calls).decode()
+            summary += _BEFORE_CALLS + msgspec.json.encode(_needed(self._calls)).decode()
         try:
             sealed = self._seal.seal(summary)
         except BackendUnavailableError as error:
             return [*out, Failure(error)]
         item = {"id": self._item_id, "type": "compaction", "encrypted_content": sealed}
         return [*out, VendorBlock(DIALECT, "compaction", json.dumps(item)), Finish("stop")]
+
+
+def _needed(calls: FoldedCalls) -> FoldedCalls:
+    """Returns the calls with as many successful ones of each tool as steps can require."""
+    counts: Counter[str] = Counter()
+    done = []
+    for name, digest in calls.done:
+        counts[name] += 1
+        if counts[name] <= MAX_STEPS:
+            done.append((name, digest))
+    return replace(calls, done=tuple(done))
+
+
+def _unpacked(text: str) -> tuple[str, FoldedCalls | None]:
+    """Returns the summary, and the calls of its turn; None: there are none, or their JSON is not complete."""
+    summary, _, calls = text.partition(_BEFORE_CALLS)
+    if not calls.startswith("{"):
+        return summary + calls.replace(_BEFORE_CALLS, ""), None  # a summary of an earlier version
+    try:
+        return summary, _CALLS.decode(calls)
+    except msgspec.DecodeError:
+        return summary, None
 
 
 def _sealed_text(part: Part) -> str | None:
