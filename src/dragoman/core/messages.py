@@ -300,6 +300,8 @@ class Request(FrozenStruct, frozen=True):
     """The client states that it accepts several calls in one response, also where a call is required."""
     steps: Steps | None = None
     """Steps that restrict `tools` and `tool_choice`; None: there are none."""
+    has_extension: bool = False
+    """The body contains Dragoman's own field, which must not be sent upstream."""
     prompt_tools: tuple[Tool, ...] = ()
     """All tools of a request whose `tools` are restricted to those that steps allow now. The embedded engine describes
     them in the prompt, which thus stays the same; empty: `tools`."""

@@ -49,13 +49,11 @@ from dragoman.gateway.vendor_tools.tool_runs import OnToolRun
 from dragoman.guard.policy import Buffering, GuardPolicy
 from dragoman.off_loop import off_loop
 from dragoman.prices.price_book import PriceBook
-from dragoman.steps.read import FIELD
 from dragoman.wire.history import repair_history
 
 log = logging.getLogger("dragoman.gateway.gateway")
 
 DEFAULT_POLICY: Final = GuardPolicy()
-_STEPS_FIELD: Final = f'"{FIELD}"'.encode()
 NO_VENDOR_TOOLS: Final = VendorToolRunner({})
 
 
@@ -268,7 +266,7 @@ class Gateway:
         None is also returned if several backends serve the model, because failover needs the events.
         """
         one_call = request.tools and not request.tool_choice.parallel_tool_calls
-        if request.store or request.previous_response or one_call or _STEPS_FIELD in body:
+        if request.store or request.previous_response or one_call or request.has_extension:
             return None
         if self._router.with_steps(request, context.client).steps is not None:
             return None

@@ -250,6 +250,10 @@ class Fields:
         raw = self._left.get(name)
         return None if raw is None or raw == NULL else Cursor(raw, f"{self.path}.{name}")
 
+    def has(self, name: str) -> bool:
+        """Returns whether the member is left, also if it is null."""
+        return name in self._left
+
     def require(self, name: str) -> Cursor:
         """Removes and returns the member.
 

@@ -74,7 +74,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         raise UnsupportedError("message threads are not stored here; send the whole conversation", thread.path)
     tools = _tools(fields.items("tools", json_cursor.MAX_TOOLS))
     schema, format_extra = _response_schema(fields.pop("output_config"))
-    steps = read_extension(fields.pop(FIELD))
+    has_extension, steps = fields.has(FIELD), read_extension(fields.pop(FIELD))
     system, billing = _without_billing(read_parts(fields.pop("system"), _PARTS))
     messages = tuple(_message(item) for item in fields.require("messages").items())
     if not messages:
@@ -101,6 +101,7 @@ def _request(fields: Fields, max_tokens: int | None) -> Request:
         extra={**billing, **format_extra, **fields.remaining()},
         dialect="anthropic_messages",
         steps=steps,
+        has_extension=has_extension,
     )
 
 

@@ -46,7 +46,7 @@ def read_any(body: bytes | str) -> Request:
     choices = fields.integer("n", minimum=1)
     several = fields.get("parallel_tool_calls")
     functions = fields.get(FUNCTIONS)
-    steps = read_extension(fields.pop(FIELD))
+    has_extension, steps = fields.has(FIELD), read_extension(fields.pop(FIELD))
     tools, choice = _functions(fields) if functions else _tools(fields)
     reply, format_extra = _response_format(fields.pop("response_format"))
     options = fields.pop("stream_options")
@@ -77,6 +77,7 @@ def read_any(body: bytes | str) -> Request:
         extra={**format_extra, **fields.remaining()},
         dialect="openai_chat",
         steps=steps,
+        has_extension=has_extension,
         accepts_parallel_calls=several is not None and several.boolean(),
     )
 

@@ -81,7 +81,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
     offered = (*_tools(fields.items("tools", json_cursor.MAX_TOOLS)), *added)
     require_unique_names(offered)
     several = fields.get("parallel_tool_calls")
-    steps = read_extension(fields.pop(FIELD))
+    has_extension, steps = fields.has(FIELD), read_extension(fields.pop(FIELD))
     tools, choice, chosen = _tool_choice(fields, offered)
     form, text_extra = text_format(fields.pop("text"))
     instructions = fields.string("instructions")
@@ -110,6 +110,7 @@ def _request(fields: Fields, partly: bool = False) -> Request:
         extra={**text_extra, **chosen, **fields.remaining()},
         dialect=NAME,
         steps=steps,
+        has_extension=has_extension,
         accepts_parallel_calls=several is not None and several.boolean(),
     )
 
