@@ -81,7 +81,8 @@ def read_steps(value: Cursor, texts: Collection[str] = (DERIVE, OFF)) -> Steps:
         text = value.one_of(texts, "steps")
         return Steps(derive=text == DERIVE, is_off=text == OFF, path=value.path)
     if value.kind != "object":
-        raise value.wrong(f'object, "{DERIVE}" or "{OFF}"')
+        *others, last = ("object", *(f'"{text}"' for text in texts))
+        raise value.wrong(f"{', '.join(others)} or {last}")
     fields = value.fields()
     at_limit, after = fields.pop("at_limit"), fields.pop("after")
     max_calls, max_failures = fields.pop("max_calls"), fields.pop("max_failures")
