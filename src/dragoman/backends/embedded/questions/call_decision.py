@@ -6,6 +6,7 @@ measured for the model (`calibration`), the model is told that no call is needed
 
 import logging
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from msgspec.structs import replace
@@ -16,7 +17,7 @@ from dragoman.constraints.words_only import words_only_grammar
 from dragoman.core.errors import DragomanError, QueueFullError, loggable_message
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request, Text, Tool, ToolResult
-from dragoman.guard.repair_steps import name_words
+from dragoman.guard.invented_values.identifiers import name_words
 from dragoman.parsing.format import Format
 
 log = logging.getLogger("dragoman.embedded")
@@ -31,8 +32,15 @@ _WORD_OPENINGS: Final = ("The", "Hello", "You", "It", "In", "To", "Sure", "Yes",
 """Usual first tokens of a reply in words."""
 _CALL_OPENINGS: Final = ("```", "{")
 """With these, small models open a call in any format."""
-_COMMAND_WORDS: Final = frozenset(("bash", "cmd", "command", "exec", "powershell", "shell", "terminal"))
+_SHELLS: Final = frozenset(("bash", "cmd", "exec", "powershell", "pwsh", "sh", "shell", "stdin", "zsh"))
 """Words in the names of tools that run commands."""
+_PROGRAMS: Final = frozenset(
+    ("code", "command", "commands", "process", "processes", "program", "python", "script", "terminal")
+)
+"""Words that mean the same next to one of `_RUNS`; others process a refund or execute a trade."""
+_RUNS: Final = frozenset(("execute", "execution", "interpreter", "kill", "run", "spawn", "start"))
+_PROGRAMS_FIRST: Final = ("python", "terminal")
+_WHOLE_NAMES: Final = (["command"], ["computer"], ["computer", "use"], ["execute"], ["process"])
 _JSON_OPENERS: Final = {"{", "[", "`"}
 
 
@@ -142,7 +150,10 @@ def has_new_question(request: Request) -> bool:
 
 
 def _runs_commands(tool: Tool) -> bool:
-    return not _COMMAND_WORDS.isdisjoint(name_words(tool.name))
+    tokens = [token for token in name_words(tool.name) if token != "in"]
+    if not _SHELLS.isdisjoint(tokens) or tokens in _WHOLE_NAMES or (tokens and tokens[0] in _PROGRAMS_FIRST):
+        return True
+    return any({one, other} & _RUNS and {one, other} & _PROGRAMS for one, other in pairwise(tokens))
 
 
 def has_distinct_calls(format: Format) -> bool:
