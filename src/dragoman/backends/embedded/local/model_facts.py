@@ -150,7 +150,8 @@ def needed_bytes(model: LocalModel, config: EmbeddedConfig) -> int:
 def read_formats(models: Iterable[LocalModel]) -> dict[str, FormatFacts]:
     """Returns the call formats of these models, by id; of models that write text only.
 
-    Finding one takes tenths of a second, so the results are kept in the cache folder until the file changes.
+    Finding one takes tenths of a second, so the results are kept in the cache folder until the file changes, except
+    those of a template that could not be rendered.
     """
     path = weights.cache_dir() / _CACHE_FILE
     known = _read_cache(path)
@@ -164,21 +165,27 @@ def read_formats(models: Iterable[LocalModel]) -> dict[str, FormatFacts]:
             stamp = (status.st_size, status.st_mtime_ns, model.id)
             cached = known.get(key)
             if cached is None or (cached.size_bytes, cached.mtime_ns, cached.model) != stamp:
-                cached = _Cached(*stamp, _find_format(model))
+                opening, facts = _find_format(model)
+                if opening is None:
+                    found[model.id] = facts
+                    continue
+                cached = _Cached(*stamp, facts)
             entries[key], found[model.id] = cached, cached.facts
     if any(known.get(key) is not entry for key, entry in entries.items()):
         _write_cache(path, known | entries)
     return found
 
 
-def _find_format(model: LocalModel) -> FormatFacts:
+def _find_format(model: LocalModel) -> tuple[str | None, FormatFacts]:
+    """Returns the opening of a model's replies, None if the template could not be rendered; and its facts."""
     metadata = gguf.metadata(model.path)
     format = find_format(model.id, profile_of(model), metadata)
     opening = _reply_opening(metadata, format.format)
-    return FormatFacts(format.format.name, format.by, format.why, bool(metadata.chat_template), opening)
+    has_template = bool(metadata.chat_template)
+    return opening, FormatFacts(format.format.name, format.by, format.why, has_template, opening or "")
 
 
-def _reply_opening(metadata: gguf.Metadata, format: Format) -> str:
+def _reply_opening(metadata: gguf.Metadata, format: Format) -> str | None:
     with suppress(DragomanError):  # without the extra `templates`, and for a template that rejects the question
         from dragoman.backends.text_mode.chat_template import ChatTemplate
 
@@ -186,7 +193,7 @@ def _reply_opening(metadata: gguf.Metadata, format: Format) -> str:
             metadata.chat_template, metadata.bos, metadata.eos, metadata.control_tokens, metadata.user_tokens
         )
         return template.render(_QUESTION, format).suffix
-    return ""
+    return None
 
 
 def _default_file(config: EmbeddedConfig) -> FoundFile:

@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.local.measurements import CallCalibration
 from dragoman.backends.embedded.questions.call_decision import call_probability
+from dragoman.core.errors import ConfigError, quote
 from dragoman.core.messages import Message, Request, Text, Tool
 
 _LOST_SHARE: Final = 1 / 30
@@ -50,6 +51,7 @@ async def calibrate(model: EmbeddedModel, report: Callable[[str], None]) -> Call
         report: receives what is being done.
 
     Raises:
+        ConfigError: such a threshold would not be used for it.
         DragomanError: the engine failed.
     """
     name = model.models()[0].id
@@ -58,6 +60,11 @@ async def calibrate(model: EmbeddedModel, report: Callable[[str], None]) -> Call
     for number, prompt in enumerate(all_prompts, 1):
         report(f"asking whether to call a tool, prompt {number} of {len(all_prompts)}")
         prepared = model.prepare(prompt.request)
+        if prepared.suffix:  # `why_never_asked` may not know: without the extra `templates` it cannot render
+            raise ConfigError(
+                f"expected a model whose replies begin after its prompt, got {quote(name)}, whose template begins them "
+                f"with {quote(prepared.suffix)}: it is not asked whether to call a tool; it needs no calibration"
+            )
         probability, _ = await call_probability(model.engine, prepared.body, model.format)
         found[prompt.has_tool].append(probability)
     fitting, unfitting = found[True], found[False]
