@@ -9,7 +9,7 @@ from typing import Final
 
 MAX_SEARCHED_CHARS: Final = 20_000_000
 """Characters that are searched for the values of one response; from then on each value counts as found."""
-_SEARCH_COST: Final = 500
+SEARCH_COST: Final = 500
 """Characters that count for starting a search."""
 _LONG_GAP: Final = re.compile(r"[\W_]{2,}")
 _RUN: Final = re.compile(r"[a-z0-9]+|[^\W_a-z0-9]+")
@@ -25,6 +25,18 @@ class SearchBudget:
     def is_left(self) -> bool:
         """Returns whether more may be searched."""
         return self.searched_chars < MAX_SEARCHED_CHARS
+
+    def find(self, text: str, value: str, begin: int = 0) -> int:
+        """Returns where the text contains the value, and counts what was searched; -1: nowhere.
+
+        Args:
+            text: The text.
+            value: What is searched.
+            begin: Position from which on it is searched.
+        """
+        found = text.find(value, begin)
+        self.searched_chars += SEARCH_COST + (found + len(value) if found >= 0 else len(text)) - begin
+        return found
 
 
 class CompactText:
@@ -56,12 +68,10 @@ class CompactText:
         """
         begin = 0
         while self._budget.is_left():
-            found = self._text.find(compact, begin)
-            end = found + len(compact) if found >= 0 else len(self._text)
-            self._budget.searched_chars += _SEARCH_COST + end - begin
+            found = self._budget.find(self._text, compact, begin)
             if found < 0:
                 return False
-            if not whole_words or (self._is_edge[found] and self._is_edge[end]):
+            if not whole_words or (self._is_edge[found] and self._is_edge[found + len(compact)]):
                 return True
             begin = found + 1
         return True

@@ -19,24 +19,20 @@ from dragoman.core.errors import cut
 from dragoman.core.events import AnyEvent, Notice
 from dragoman.core.messages import JsonText, Message, Request, Tool
 from dragoman.guard.invented_values.compact_text import SearchBudget
-from dragoman.guard.invented_values.finder_tools import finder_tools, first_finder_tools
+from dragoman.guard.invented_values.finder_tools import FinderTools
 from dragoman.guard.invented_values.identifiers import (
     PLACEHOLDER_FOLDER,
     IdentifierValue,
     find_identifiers,
+    has_short_number,
     is_example,
+    is_numbered_name,
     is_placeholder,
     is_public_name,
 )
-from dragoman.guard.invented_values.known_words import (
-    KnownWords,
-    conversation_texts,
-    conversation_words,
-    definition_words,
-)
+from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
+from dragoman.guard.invented_values.stated_ids import StatedIds
 from dragoman.guard.reask import ReaskedCall, RejectedCall
-from dragoman.steps.derive import user_names_ids
-from dragoman.steps.progress import succeeded_names
 
 _MAX_SHOWN_CHARS: Final = 60
 _ABSENT: Final = "occurs nowhere in this conversation"
@@ -73,10 +69,12 @@ class InventedValueDetector:
         self._request, self._setting, self._later = request, setting, later
         self.budget = SearchBudget()
         """What may be searched for values, in all rounds together."""
+        self._finders = FinderTools(request.tools, self.budget)
         self._conversation: KnownWords | None = None
         self._definitions: KnownWords | None = None
+        self._stated = StatedIds(request.messages, request.tools, self.budget)
         self._indexed = -1
-        """Number of later messages whose words are known; -1: none were read."""
+        """Number of later messages that are read; -1: no message is."""
 
     def find(self, tool: Tool | None, arguments: JsonText) -> InventedValue | None:
         """Returns the first invented value of a valid call; None if there is none.
@@ -104,15 +102,22 @@ class InventedValueDetector:
             self._setting = "reask" if profile is not None and profile.invents_values else "off"
         return self._setting != "off"
 
-    def _is_invented(self, found: IdentifierValue, called: str) -> bool:
-        if found.kind == "name":
-            return bool(finder_tools(found, called, self._request.tools)) and not self._is_stated_as_id(found.value)
-        if self._indexed < len(self._later) or self._definitions is None:
+    def _read(self) -> None:
+        if self._indexed < len(self._later):
             self._indexed = len(self._later)
-            self._conversation = conversation_words((*self._request.messages, *self._later), self.budget)
+            messages = (*self._request.messages, *self._later)
+            self._conversation = conversation_words(messages, self.budget)
             self._definitions = self._definitions or definition_words(self._request.tools)
+            self._stated = StatedIds(messages, self._request.tools, self.budget)
+
+    def _is_invented(self, found: IdentifierValue, called: str) -> bool:
+        self._read()
         known = self._conversation
         if known is None:
+            return False
+        if found.kind == "name":
+            return not self._stated.is_id(found) and bool(self._finders.find(found, called))
+        if found.kind == "id" and is_numbered_name(found) and not self._is_findable_number(found, called):
             return False
         if is_placeholder(found) and not (found.kind == "path" and _is_in_folder(found.value, known)):
             return True
@@ -123,16 +128,12 @@ class InventedValueDetector:
             return not (known.contains(found.value) or all(map(known.contains, numbers)))
         value = found.value.replace("\\", "/").rstrip("/").rpartition("/")[2] if found.kind == "path" else found.value
         stem = value.rpartition(".")[0] or value if found.kind == "path" else value
-        if found.kind == "id" and is_example(found) and finder_tools(found, called, self._request.tools):
+        if found.kind == "id" and is_example(found) and self._finders.find(found, called):
             return not known.contains(stem)
         return not known.contains(stem, self._definitions)
 
-    def _is_stated_as_id(self, name: str) -> bool:
-        """Whether a tool, its definition or the system prompt contains the name: then ids may be names."""
-        messages = (each for each in (*self._request.messages, *self._later) if each.role not in ("user", "assistant"))
-        texts = [text for text in conversation_texts(messages) if text]
-        texts += (f"{tool.description} {tool.parameters}" for tool in self._request.tools)
-        return any(name in text for text in texts)
+    def _is_findable_number(self, numbered: IdentifierValue, called: str) -> bool:
+        return not has_short_number(numbered.value) and self._finders.is_named(numbered, called)
 
     def _reason(self, found: IdentifierValue, problem: str, called: str) -> str:
         if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
@@ -140,11 +141,10 @@ class InventedValueDetector:
         if found.kind == "contact":
             is_free = self._request.tool_choice.mode == "auto"
             return f"{problem}. The call was not run." if is_free else ""
-        messages = (*self._request.messages, *self._later)
-        if found.kind == "path" or user_names_ids(messages):
-            finders = finder_tools(found, called, self._request.tools)
+        if found.kind == "path" or self._stated.user_names_ids:
+            finders = self._finders.find(found, called)
         else:
-            finders = first_finder_tools(found, called, self._request.tools, succeeded_names(messages))
+            finders = self._finders.find_first(found, called, self._stated)
         if not finders:
             return ""
         asks = "" if self._request.tool_choice.mode == "required" else ", or ask the user for it"

@@ -20,7 +20,12 @@ Kind: TypeAlias = Literal["id", "name", "path", "contact"]
 uses."""
 MAX_VALUE_CHARS: Final = 200
 _MAX_DEPTH: Final = 5
-_MAX_LEAVES: Final = 500
+MAX_LEAVES: Final = 500
+"""Values of a call that are looked at."""
+MAX_REQUIRED_IDS: Final = 5
+"""Ids that a tool needs, of which a way to find them is looked for."""
+EXAMPLE_MARKS: Final = r"such as|e\.g\.|for example|for instance|example:"
+"""Matches what comes before an example."""
 _MAX_DESCRIPTION_CHARS: Final = 300
 _NAME_WORD: Final = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
@@ -80,6 +85,8 @@ _NUMBERED_NAME: Final = re.compile(r"([A-Z]{1,5}|[a-z])[-_.]?\d{1,5}[A-Za-z]?")
 """Matches `ISO9001` and `h264`, names that are general knowledge, and ids such as `ORD-123`, whose letters abbreviate
 what they identify.
 """
+_SHORT_NUMBERED_NAME: Final = re.compile(r"[A-Za-z]+(?:\d{1,3}|[-_.]\d{1,2})[A-Za-z]?")
+_EXAMPLES: Final = re.compile(rf"\b(?:{EXAMPLE_MARKS}|like)(?P<examples>[^;\n]*)", re.IGNORECASE)
 _REPOSITORY: Final = re.compile(r"[A-Za-z][\w.-]*/[A-Za-z][\w.-]*")
 _PUBLISHED: Final = word_set("repo repository model dataset package image")
 """What has names of the form `owner/name`."""
@@ -126,11 +133,11 @@ def find_identifiers(tool: Tool, arguments: Any) -> list[IdentifierValue]:
         tool: The tool that is called.
         arguments: The decoded arguments.
     """
-    schema = _schema(tool.parameters)
+    schema = schema_of(tool.parameters)
     tool_words = name_words(tool.name)
     creates = _has_creating_command(arguments)
     out: list[IdentifierValue] = []
-    for name, value, rule in islice(_leaves(arguments, schema, "", 0), _MAX_LEAVES):
+    for name, value, rule in islice(leaves(arguments, schema, "", 0), MAX_LEAVES):
         found = _identifier(tool_words, name, value, rule, creates=creates)
         if found:
             out.append(found)
@@ -138,13 +145,13 @@ def find_identifiers(tool: Tool, arguments: Any) -> list[IdentifierValue]:
 
 
 def required_ids(tool: Tool) -> list[IdentifierValue]:
-    """Returns the ids, without values, that every call of a tool needs, by the names of its parameters."""
-    schema = _schema(tool.parameters)
+    """Returns the first ids, without values, that every call of a tool needs, by the names of its parameters."""
+    schema = schema_of(tool.parameters)
     properties, required = schema.get("properties"), schema.get("required")
     if not isinstance(properties, dict) or not isinstance(required, list):
         return []
     out: list[IdentifierValue] = []
-    for name in required[:_MAX_LEAVES]:
+    for name in required[:MAX_LEAVES]:
         rule = properties.get(name) if isinstance(name, str) else None
         if not isinstance(rule, dict):
             continue
@@ -153,6 +160,8 @@ def required_ids(tool: Tool) -> list[IdentifierValue]:
             description = _description(rule)
             entity = _entity(name_words(tool.name), name_tokens, description)
             out.append(IdentifierValue(name, "", "id", entity, description))
+            if len(out) == MAX_REQUIRED_IDS:
+                break
     return out
 
 
@@ -177,8 +186,7 @@ def _identifier(
     if not name_tokens or (kind := _kind(tool_words, name_tokens, text, rule, creates=creates)) is None:
         return None
     description = _description(rule)
-    found = IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, description), description)
-    return None if kind == "id" and _is_numbered_name(found) else found
+    return IdentifierValue(name, text, kind, _entity(tool_words, name_tokens, description), description)
 
 
 def _entity(tool_words: tuple[str, ...], name_tokens: tuple[str, ...], description: str) -> frozenset[str]:
@@ -251,22 +259,30 @@ def is_public_name(found: IdentifierValue) -> bool:
 
 
 def is_example(found: IdentifierValue) -> bool:
-    """Returns whether the value was copied from the description of its parameter, such as `D-1000`."""
-    return found.value in _examples(found.description)
+    """Returns whether the value was copied from an example in its parameter's description: "such as D-1000"."""
+    for match in _EXAMPLES.finditer(found.description):
+        for word in _bare_words(match["examples"]):
+            if word == found.value:
+                return True
+            if word not in ("and", "or", "") and not _CODE_SHAPE.fullmatch(word):
+                break
+    return False
 
 
 def _has_example(description: str) -> bool:
-    return bool(_examples(description))
+    return any(map(_CODE_SHAPE.fullmatch, _bare_words(description)))
 
 
-def _examples(description: str) -> list[str]:
-    """Returns the words of a description that look like an identifier."""
-    stripped = (each.strip(".,;:()'\"`") for each in description.split())
-    return [each for each in stripped if _CODE_SHAPE.fullmatch(each)]
+def _bare_words(text: str) -> list[str]:
+    """Returns the words of a text without the punctuation around them."""
+    return [each.strip(".,;:()'\"`") for each in text.split()]
 
 
-def _is_numbered_name(found: IdentifierValue) -> bool:
-    """Whether the letters before a number do not abbreviate what it identifies, and are not the first that come."""
+def is_numbered_name(found: IdentifierValue) -> bool:
+    """Returns whether the value can be general knowledge, such as `ISO9001`.
+
+    The letters before the number do not abbreviate what it identifies, and are not the first that come.
+    """
     match = _NUMBERED_NAME.fullmatch(found.value)
     if match is None or _has_example(found.description):
         return False
@@ -275,34 +291,47 @@ def _is_numbered_name(found: IdentifierValue) -> bool:
     return not is_made_up and not any(_abbreviates(letters, word) for word in (*found.entity, *name_words(found.name)))
 
 
+def has_short_number(name: str) -> bool:
+    """Returns whether a numbered name is too short for an id: `A4`, `h264`, `F-16`."""
+    return _SHORT_NUMBERED_NAME.fullmatch(name) is not None
+
+
 def _abbreviates(letters: str, word: str) -> bool:
     """Whether a word begins with the first of these letters, and has the others in their order."""
     rest = iter(word)
     return word.startswith(letters[0]) and all(letter in rest for letter in letters)
 
 
-def _leaves(
+def leaves(
     value: object, rule: Mapping[str, Any], name: str, depth: int
 ) -> Iterator[tuple[str, object, Mapping[str, Any]]]:
-    """Yields each scalar with the name of its member and its schema."""
+    """Yields each text and integer with the name of its member and its schema.
+
+    Args:
+        value: The decoded JSON.
+        rule: Its schema.
+        name: The name of the member that contains it.
+        depth: How deep it is in the arguments.
+    """
     if depth > _MAX_DEPTH:
         return
     if isinstance(value, dict):
         properties = rule.get("properties")
         for key, inner in value.items():
             inner_rule = properties.get(key) if isinstance(properties, dict) else None
-            yield from _leaves(inner, inner_rule if isinstance(inner_rule, dict) else {}, key, depth + 1)
+            yield from leaves(inner, inner_rule if isinstance(inner_rule, dict) else {}, key, depth + 1)
     elif isinstance(value, list):
         items = rule.get("items")
         inner_rule = {"description": rule.get("description", ""), **items} if isinstance(items, dict) else {}
         for inner in value:
-            yield from _leaves(inner, inner_rule, name, depth + 1)
+            yield from leaves(inner, inner_rule, name, depth + 1)
     elif isinstance(value, str | int):
         yield name, value, rule
 
 
 @lru_cache(256)
-def _schema(parameters: str) -> Mapping[str, Any]:
+def schema_of(parameters: str) -> Mapping[str, Any]:
+    """Returns the decoded schema of a tool; an empty one if it is not valid."""
     try:
         schema = json.loads(parameters)
     except (ValueError, RecursionError):

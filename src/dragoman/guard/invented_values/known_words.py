@@ -11,7 +11,7 @@ not count, nor an error result that repeats it, nor the examples in one.
 import json
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final
+from typing import Final, Literal, TypeAlias
 
 from dragoman.core.messages import (
     Audio,
@@ -19,6 +19,7 @@ from dragoman.core.messages import (
     Image,
     Message,
     Part,
+    Role,
     Text,
     Tool,
     ToolCall,
@@ -29,7 +30,10 @@ from dragoman.core.messages import (
 from dragoman.core.repeated_call import is_error
 from dragoman.guard.careful_words import word_set
 from dragoman.guard.invented_values.compact_text import CompactText, SearchBudget
+from dragoman.guard.invented_values.identifiers import EXAMPLE_MARKS
 
+Origin: TypeAlias = Role | Literal["arguments"]
+"""Where a text comes from: the role of a message, `tool` for results, `arguments` for those of a call that worked."""
 MAX_TEXT_CHARS: Final = 2_000_000
 """Characters of a conversation; a longer one is not searched."""
 _WORD: Final = re.compile(r"[^\W_]+")
@@ -39,7 +43,7 @@ _ASCII_RUN: Final = re.compile(r"[a-z0-9]+")
 _PREFIX_CHARS: Final = 4
 """Characters of a prefix such as `ORD-`, which need not occur."""
 _STEM_CHARS: Final = 4
-_EXAMPLE: Final = re.compile(r"\b(?:such as|e\.g\.|for example|for instance|example:) *[\"'`]?[\w-]+", re.IGNORECASE)
+_EXAMPLE: Final = re.compile(rf"\b(?:{EXAMPLE_MARKS}) *[\"'`]?[\w-]+", re.IGNORECASE)
 _DIGITS: Final = {
     word: str(digit)
     for line in (
@@ -180,7 +184,7 @@ def conversation_words(messages: Sequence[Message], budget: SearchBudget) -> Kno
     """
     texts: list[str] = []
     chars = 0
-    for text in conversation_texts(messages):
+    for _, text in conversation_texts(messages):
         chars += MAX_TEXT_CHARS + 1 if text is None else len(text)
         if text is None or chars > MAX_TEXT_CHARS:
             return None
@@ -193,26 +197,27 @@ def definition_words(tools: Iterable[Tool]) -> KnownWords:
     return KnownWords([f"{tool.description} {tool.parameters}"[:MAX_TEXT_CHARS] for tool in tools], SearchBudget())
 
 
-def conversation_texts(messages: Iterable[Message]) -> Iterator[str | None]:
-    """Yields the texts of messages; None for a part that cannot be read."""
+def conversation_texts(messages: Iterable[Message]) -> Iterator[tuple[Origin, str | None]]:
+    """Yields the texts of messages with their origins; None for a part that cannot be read."""
     calls: dict[str, ToolCall] = {}
-    for part in (part for message in messages for part in message.parts):
-        if isinstance(part, ToolCall):
-            calls[part.id] = part
-        elif isinstance(part, ToolResult):
-            yield from _result_texts(part, calls.get(part.call_id))
-        else:
-            yield _text(part)
+    for message in messages:
+        for part in message.parts:
+            if isinstance(part, ToolCall):
+                calls[part.id] = part
+            elif isinstance(part, ToolResult):
+                yield from _result_texts(part, calls.get(part.call_id))
+            else:
+                yield message.role, _text(part)
 
 
-def _result_texts(result: ToolResult, call: ToolCall | None) -> Iterator[str | None]:
+def _result_texts(result: ToolResult, call: ToolCall | None) -> Iterator[tuple[Origin, str | None]]:
     """Yields the texts of a result, and the arguments of its call if that did not fail."""
     if not is_error(result):
-        yield from map(_text, result.parts)
-        yield call.arguments if call else ""
+        yield from (("tool", _text(each)) for each in result.parts)
+        yield "arguments", call.arguments if call else ""
         return
     tried = frozenset(_WORD.findall(call.arguments.lower()) if call else ())
-    yield from (_without(_text(each), tried) for each in result.parts)
+    yield from (("tool", _without(_text(each), tried)) for each in result.parts)
 
 
 def _without(text: str | None, tokens: frozenset[str]) -> str | None:
