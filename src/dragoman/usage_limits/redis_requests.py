@@ -56,6 +56,9 @@ class RedisRequests(RunningRequests):
         lease = random_id()
         try:
             is_counted = await self._take([_name(key)], [limit, lease, _LEASE_S])
+        except asyncio.CancelledError:
+            self._remove_later(key, lease)  # the server may have counted it
+            raise
         except self._errors as error:
             log.warning("running requests cannot be counted in limits.url (%s)", type(error).__name__)
             is_counted = await self._local.take(key, limit)
@@ -73,9 +76,7 @@ class RedisRequests(RunningRequests):
             self._counted_locally[key] -= 1
             self._local.release(key)
             return
-        task = asyncio.create_task(self._remove(key, self._leases[key].pop()))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self._remove_later(key, self._leases[key].pop())
 
     async def count(self, key: str) -> int:
         """Returns the number of running requests."""
@@ -93,6 +94,11 @@ class RedisRequests(RunningRequests):
             for lease in leases:
                 await self._remove(key, lease)
         await self._client.aclose()
+
+    def _remove_later(self, key: str, lease: str) -> None:
+        task = asyncio.create_task(self._remove(key, lease))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
 
     async def _remove(self, key: str, lease: str) -> None:
         with suppress(*self._errors):  # it expires then
