@@ -12,6 +12,7 @@ from dragoman.guard.invented_values import known_words
 from dragoman.guard.invented_values.compact_text import MAX_SEARCHED_CHARS
 from dragoman.guard.invented_values.detector import InventedValue, InventedValueDetector
 from dragoman.guard.invented_values.known_words import MAX_TEXT_CHARS
+from support import cpu_cost
 
 STRING: Mapping[str, Any] = {"type": "string"}
 NAMES: Mapping[str, Any] = {"type": "array", "items": STRING}
@@ -137,3 +138,24 @@ def test_conversation_is_read_once_for_all_reasons(monkeypatch: pytest.MonkeyPat
     assert calls_in(reported) < first / 10
     later.append(Message("user", (Text("It is one of 88888."),)))
     assert calls_in(reported) > first / 10
+
+
+@pytest.mark.parametrize(
+    "repeated", ["id 1 ", "id of a b c d e ", 'id"   :   ', "a_id ", "user id ", "Tom Ray ", "ids: Tom Ray "]
+)
+def test_cost_is_linear_in_texts_about_ids(repeated: str) -> None:
+    tools = (tool("get_user", user_id=STRING), tool("search_users", group_id=STRING), tool("list_groups"))
+
+    def made(chars: int) -> Callable[[], object]:
+        asked = Message("user", (Text(repeated * (chars // len(repeated))),))
+        system = Message("system", (Text(repeated.replace("Tom", "Ann") * (chars // len(repeated))),))
+        values = ["zzzz-zzz" if "Tom" not in repeated else f"Tom Ray{'y' * number}" for number in range(3)]
+
+        def found() -> None:
+            for value in values:
+                detector = InventedValueDetector(Request("m", (system, asked), tools), "reask")
+                detector.find(tools[0], json.dumps({"user_id": value}))
+
+        return found
+
+    assert cpu_cost.growth(made, 20_000, 200_000, most=4, floor_s=0.01) < 4

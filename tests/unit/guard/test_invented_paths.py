@@ -73,3 +73,12 @@ def test_folder_that_is_written_in_the_conversation_is_no_placeholder(folder: st
 
 def test_file_that_occurs_nowhere_is_invented() -> None:
     assert is_reasked("/srv/shop/billing.py", "Fix the failing test.")
+
+
+@pytest.mark.parametrize("verb", ["delete", "remove", "move", "edit", "update", "copy", "rename"])
+def test_tool_that_changes_files_is_not_named_to_find_one(verb: str) -> None:
+    tools = (READ, Tool(f"{verb}_file", "", PATH), Tool("list_files", "", PATTERN))
+    detector = InventedValueDetector(Request("m", (Message("user", (Text("Fix it."),)),), tools), "reask")
+    found = detector.find(READ, '{"file_path": "/srv/shop/billing.py"}')
+    assert found is not None
+    assert "call list_files, or" in found.reason

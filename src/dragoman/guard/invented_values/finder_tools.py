@@ -26,6 +26,7 @@ _GENERAL: Final = word_set(
 _FILE_FINDERS: Final = word_set(
     "file files dir directory directories folder folders glob grep ls tree find bash shell command terminal"
 )
+_CHANGING: Final = CREATING | word_set("copy delete edit move patch remove rename replace rm update")
 _MAX_DESCRIPTION_CHARS: Final = 400
 _MAX_LEVELS: Final = 3
 """Tools in a row that are looked at, each of which needs an id that the next one finds."""
@@ -133,7 +134,7 @@ class _ToolFacts:
 
 def _score(found: IdentifierValue, tool: _ToolFacts) -> int:
     if found.kind == "path":
-        finds = not _FILE_FINDERS.isdisjoint(tool.name_tokens) and CREATING.isdisjoint(tool.name_tokens)
+        finds = not _FILE_FINDERS.isdisjoint(tool.name_tokens) and _CHANGING.isdisjoint(tool.name_tokens)
         return 1 + tool.searches if finds else 0
     if not (tool.searches or not _READING.isdisjoint(tool.name_tokens)) or tool.requires(found.name):
         return 0
