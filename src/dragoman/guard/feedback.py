@@ -22,8 +22,8 @@ _AFTER_VETO: Final = " Do not repeat it: call another tool, or answer in words."
 VALID_CALL: Final = "This call is right, and is made. Do not make it again."
 """The result of a valid call while another call of the same response is rejected."""
 
-ASK_ME: Final = "Never guess such a value. Ask me for it, or answer without this call."
-"""The user's words after a call with an address that the model made up."""
+ASK_ME: Final = "Make no further call. Answer my question in plain words, or ask me for what is missing."
+"""The user's words instead of a call with an address that the model made up."""
 
 
 def invalid_arguments(name: str, violations: Sequence[Violation]) -> str:

@@ -113,7 +113,6 @@ def build_reask(
     results += [_error_result(request, each) for each in readable]
     is_guessed = not passed and bool(failed) and all(each.kind == "guessed" for each in failed)
     reason = unreadable[0].reason if unreadable else "" if failed else feedback.wrong_choice(request.tool_choice)
-    reason = feedback.ASK_ME if is_guessed else reason
     turns = [
         *([Message("assistant", tuple(parts))] if parts else []),
         *([Message("tool", tuple(results))] if results else []),
@@ -124,8 +123,9 @@ def build_reask(
     if not _has_reasoning(request):  # reasoning needs tokens of its own
         limit = min(limit, most_tokens)
     notice = Notice("reasked", f"{why}; the model was re-asked")
-    if is_guessed:  # words, because a model that guesses an address guesses it again
+    if is_guessed:  # words, and without the call in the context: a small model would copy it
         request = replace(request, tool_choice=ToolChoice("none"), prompt_tools=request.prompt_tools or request.tools)
+        turns = [Message("user", (Text(feedback.ASK_ME),))]
     return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), notice)
 
 

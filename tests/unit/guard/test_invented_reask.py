@@ -189,7 +189,8 @@ async def test_guessed_address_is_replaced_by_words() -> None:
     second = backend.requests[1]
     assert second.tool_choice.mode == "none"
     assert [tool.name for tool in second.prompt_tools] == ["update_address", "get_user", "search_users", "ping"]
-    assert "Ask me for it" in str(second.messages[-1].parts)
+    assert second.messages[:-1] == ASKED
+    assert "ask me for what is missing" in str(second.messages[-1].parts)
 
 
 async def test_guessed_address_of_a_required_call_is_passed_on_with_a_warning() -> None:
