@@ -25,6 +25,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.questions.call_decision import call_probability
+from dragoman.backends.embedded.questions.call_plan import WHEN_ON
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.guard.policy import GuardPolicy
@@ -204,12 +205,12 @@ async def _decided_text(
         shares = {**counts, OPENING: value / (1 - counts["0"])} if counts["0"] < 1 else counts
         answer = json.dumps({name: round(share, 4) for name, share in shares.items()})
         return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=answer)
-    if "asked" not in earlier or text_after(earlier["asked"]) != rung:
+    if "asked" not in earlier or text_after(earlier["asked"], WHEN_ON) != rung:
         return None
     if rung == "words":
         prepared = backend.prepare_words(request, prepared, 0.0)
     else:
-        prepared = backend.prepare_plan(prepared, calls_after(earlier["asked"]))
+        prepared = backend.prepare_plan(prepared, calls_after(earlier["asked"], WHEN_ON))
     async with aclosing(meter.complete(prepared.body)) as outputs:
         async for _ in outputs:
             pass

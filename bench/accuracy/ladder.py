@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from bench.accuracy.cases import Case
 from bench.accuracy.texts import RecordedText, TextsBackend, exchange_context, guarded
-from dragoman.backends.embedded.questions.call_plan import WHEN_FORCED, planned_calls
+from dragoman.backends.embedded.questions.call_plan import WHEN_ON, planned_calls
 from dragoman.catalog import models as model_catalog
 from dragoman.core.collect import complete_calls
 from dragoman.core.events import AnyEvent, TextDelta
@@ -37,6 +37,8 @@ class Rung:
     """Whether docs/accuracy.md has it; the others are measured for the tests."""
     after: tuple[str, ...] = ()
     """Names of texts that follow from the model's answer to how many calls are needed; without any it is not asked."""
+    plan_from: float = 0.0
+    """Probability of several calls from which they are planned; 0: that of the catalogue."""
 
     def used(self, texts: Mapping[str, RecordedText]) -> list[str]:
         """Returns the names of the question and the first text that are used of a prompt's texts."""
@@ -44,24 +46,28 @@ class Rung:
             return [self.text]
         if "asked" not in texts:
             return ["asked", self.text]
-        text = text_after(texts["asked"])
+        text = text_after(texts["asked"], self.plan_from)
         return ["asked", text if text in self.after else self.text]
 
 
-def text_after(question: RecordedText) -> str:
-    """Returns the name of the text that follows from the number of calls that the model needs; "": any text."""
+def text_after(question: RecordedText, plan_from: float = 0.0) -> str:
+    """Returns the name of the text that follows from the number of calls that the model needs; "": any text.
+
+    Args:
+        question: the probabilities of each number.
+        plan_from: probability of several calls from which they are planned; 0: that of the catalogue.
+    """
     shares = json.loads(question.text)
     if OPENING in shares and (1 - shares["0"]) * shares[OPENING] < model_catalog.get(question.model).words_below:
         return "words"
-    return "planned" if calls_after(question) else ""
+    return "planned" if calls_after(question, plan_from) else ""
 
 
-def calls_after(question: RecordedText) -> int:
-    """Returns the number of calls to which the response is constrained; 0: any number."""
-    threshold = model_catalog.get(question.model).several_calls_from or WHEN_FORCED
-    return planned_calls(
-        {count: share for count, share in json.loads(question.text).items() if count != OPENING}, threshold
-    )
+def calls_after(question: RecordedText, plan_from: float = 0.0) -> int:
+    """Returns the number of calls to which the response is constrained, see `text_after`; 0: any number."""
+    threshold = plan_from or model_catalog.get(question.model).several_calls_from or WHEN_ON
+    counts = {count: share for count, share in json.loads(question.text).items() if count != OPENING}
+    return planned_calls(counts, threshold)
 
 
 REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()
@@ -78,8 +84,9 @@ LADDER = (
 SEPARATE_RUNGS = (
     Rung("instructed when to call", "told", published=False),
     Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK),
-    Rung("asked whether to call, + constrained, repaired, re-asked", "constrained", "again", REASK, after=("words",)),
-    Rung("the same, several calls planned", "constrained", "again", REASK, after=("words", "planned")),
+    Rung("asked whether to call", "constrained", "again", REASK, after=("words",), published=False),
+    Rung("asked, + constrained, repaired, re-asked", "constrained", "again", REASK, after=("words", "planned")),
+    Rung('`plan_calls = "on"`', "constrained", "again", REASK, after=("words", "planned"), plan_from=WHEN_ON),
     Rung("one call required", "required", policy=REASK),
 )
 

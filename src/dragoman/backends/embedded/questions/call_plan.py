@@ -14,8 +14,9 @@ from dragoman.core.events import Notice
 from dragoman.core.messages import Request
 
 _SEVERAL: Final = COUNTS[2:]
-WHEN_FORCED: Final = 0.75
-"""Probability of several calls from which they are planned, for a model without a measured one."""
+WHEN_ON: Final = 0.75
+"""Probability of several calls from which they are planned with `plan_calls = "on"`: more of them are found, and a few
+prompts that need one call get an invented second one."""
 
 
 def several_calls_from(config: EmbeddedConfig, profile: ModelProfile | None) -> float:
@@ -26,7 +27,7 @@ def several_calls_from(config: EmbeddedConfig, profile: ModelProfile | None) -> 
         profile: the model's row of the catalogue; None: it is not in it.
     """
     measured = profile.several_calls_from if profile else 0.0
-    by_setting = {"off": 0.0, "auto": measured, "on": measured or WHEN_FORCED}
+    by_setting = {"off": 0.0, "auto": measured, "on": WHEN_ON}
     return by_setting[config.plan_calls] if config.engine == "xllamacpp" else 0.0
 
 
