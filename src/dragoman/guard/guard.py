@@ -258,8 +258,7 @@ class ToolCallGuard(EventStage):
         if invented:
             warnings.append(invented.notice(verdict.arguments))
             if invented.reason and call.buffered and self._policy.reask and not self._reasked:
-                events = (*before, last, *warnings)
-                return self._hold(RejectedCall(invented.rejection, invented.reason, valid_call, events, []))
+                return self._hold(invented.rejected(valid_call, (*before, last, *warnings)))
         self._valid.append(valid_call)
         return [*before, last, *self._extra_calls(call, verdict), *warnings]
 

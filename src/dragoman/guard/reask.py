@@ -52,6 +52,8 @@ class RejectedCall(NamedTuple):
     """The events of the call, as they arrived."""
     leftover: list[AnyEvent]
     """Text and warnings after the call that belong to it."""
+    instead: tuple[str, ...] = ()
+    """Tools one of which is to be called instead, without the call in the context."""
 
     def absorb(self, event: AnyEvent) -> AnyEvent | None:
         """Adds an event to `leftover` if it belongs to the call. Returns the event, or its part, that does not."""
@@ -123,10 +125,21 @@ def build_reask(
     if not _has_reasoning(request):  # reasoning needs tokens of its own
         limit = min(limit, most_tokens)
     notice = Notice("reasked", f"{why}; the model was re-asked")
+    instead = tuple(dict.fromkeys(name for each in failed for name in each.instead))
+    if not passed and instead and all(each.instead for each in failed):
+        return ReaskRequest(replace(_restricted_to(request, instead), max_tokens=limit), notice)
     if is_guessed:  # words, and without the call in the context: a small model would copy it
         request = replace(request, tool_choice=ToolChoice("none"), prompt_tools=request.prompt_tools or request.tools)
         turns = [Message("user", (Text(feedback.ASK_ME),))]
     return ReaskRequest(replace(request, messages=(*request.messages, *turns), max_tokens=limit), notice)
+
+
+def _restricted_to(request: Request, names: Sequence[str]) -> Request:
+    """Returns the request with one call of these tools required; a small model would copy a call that is refused."""
+    choice = ToolChoice("named", names[0]) if len(names) == 1 else ToolChoice("required")
+    tools = tuple(tool for tool in request.tools if tool.name in names)
+    choice = replace(choice, parallel_tool_calls=False)
+    return replace(request, tools=tools, prompt_tools=request.prompt_tools or request.tools, tool_choice=choice)
 
 
 def _error_result(request: Request, failed: RejectedCall) -> ToolResult:

@@ -13,11 +13,12 @@ from collections.abc import Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from dragoman.catalog import models
 from dragoman.core.errors import cut
 from dragoman.core.events import AnyEvent, Notice
-from dragoman.core.messages import JsonText, Message, Request, Tool
+from dragoman.core.messages import JsonText, Message, Request, Tool, ToolCall
 from dragoman.guard.invented_values.compact_text import SearchBudget
 from dragoman.guard.invented_values.finder_tools import FinderTools
 from dragoman.guard.invented_values.identifiers import (
@@ -33,6 +34,7 @@ from dragoman.guard.invented_values.identifiers import (
 from dragoman.guard.invented_values.known_words import KnownWords, conversation_words, definition_words
 from dragoman.guard.invented_values.stated_ids import StatedIds
 from dragoman.guard.reask import ReaskedCall, RejectedCall
+from dragoman.steps.progress import request_progress
 
 _MAX_SHOWN_CHARS: Final = 60
 _ABSENT: Final = "occurs nowhere in this conversation"
@@ -50,10 +52,21 @@ class InventedValue(NamedTuple):
 
     rejection: Literal["invented", "guessed"] = "invented"
     """Why a call with it is rejected, if the model is re-asked."""
+    finders: tuple[str, ...] = ()
+    """Tools one of which is to be called instead; empty: the model decides."""
 
     def notice(self, arguments: JsonText) -> Notice:
         """Returns the warning."""
         return Notice("invented_value", self.message, arguments)
+
+    def rejected(self, call: ToolCall, events: tuple[AnyEvent, ...]) -> RejectedCall:
+        """Returns the call as one that cannot be sent as it is.
+
+        Args:
+            call: The call.
+            events: Its events, and the warnings about it.
+        """
+        return RejectedCall(self.rejection, self.reason, call, events, [], self.finders)
 
 
 class InventedValueDetector:
@@ -73,6 +86,8 @@ class InventedValueDetector:
         self._conversation: KnownWords | None = None
         self._definitions: KnownWords | None = None
         self._stated = StatedIds(request.messages, request.tools, self.budget)
+        self._called: frozenset[str] | None = None
+        """Tools that were called in this turn; None: not known yet."""
         self._indexed = -1
         """Number of later messages that are read; -1: no message is."""
 
@@ -94,7 +109,8 @@ class InventedValueDetector:
             return None
         problem = f'{invented.name}: "{cut(invented.value, _MAX_SHOWN_CHARS)}" {_PROBLEMS[invented.kind]}'
         rejection: Literal["invented", "guessed"] = "guessed" if invented.kind == "contact" else "invented"
-        return InventedValue(f"{tool.name}: {problem}", self._reason(invented, problem, tool.name), rejection)
+        reason, finders = self._reason(invented, problem, tool.name)
+        return InventedValue(f"{tool.name}: {problem}", reason, rejection, self._untried(finders))
 
     def _is_enabled(self) -> bool:
         if self._setting == "auto":
@@ -109,6 +125,7 @@ class InventedValueDetector:
             self._conversation = conversation_words(messages, self.budget)
             self._definitions = self._definitions or definition_words(self._request.tools)
             self._stated = StatedIds(messages, self._request.tools, self.budget)
+            self._called = None
 
     def _is_invented(self, found: IdentifierValue, called: str) -> bool:
         self._read()
@@ -135,23 +152,34 @@ class InventedValueDetector:
     def _is_findable_number(self, numbered: IdentifierValue, called: str) -> bool:
         return not has_short_number(numbered.value) and self._finders.is_named(numbered, called)
 
-    def _reason(self, found: IdentifierValue, problem: str, called: str) -> str:
+    def _reason(self, found: IdentifierValue, problem: str, called: str) -> tuple[str, Sequence[str]]:
+        """Returns the reason for the model, and the tools that could find the value."""
         if self._setting != "reask" or self._request.tool_choice.mode == "named" or is_public_name(found):
-            return ""
+            return "", ()
         if found.kind == "contact":
             is_free = self._request.tool_choice.mode == "auto"
-            return f"{problem}. The call was not run." if is_free else ""
+            return (f"{problem}. The call was not run." if is_free else ""), ()
         if found.kind == "path" or self._stated.user_names_ids:
             finders = self._finders.find(found, called)
         else:
             finders = self._finders.find_first(found, called, self._stated)
         if not finders:
-            return ""
+            return "", ()
         asks = "" if self._request.tool_choice.mode == "required" else ", or ask the user for it"
-        return (
+        reason = (
             f"{problem}. The call was not run. "
             f"Find the right {found.name} out first: call {' or '.join(finders)}{asks}."
         )
+        return reason, finders
+
+    def _untried(self, finders: Sequence[str]) -> tuple[str, ...]:
+        """Returns the likeliest of these tools, if none was called in this turn."""
+        if not finders:
+            return ()
+        if self._called is None:
+            messages = (*self._request.messages, *self._later)
+            self._called = frozenset(request_progress(replace(self._request, messages=messages)).calls)
+        return () if self._called.intersection(finders) else (finders[0],)
 
 
 def _is_in_folder(path: str, known: KnownWords) -> bool:

@@ -49,7 +49,7 @@ _SHAPED_ENDINGS: Final = word_set("code codes key keys token tokens number numbe
 _NOT_REFERENCES: Final = word_set(
     "idempotency request correlation trace span nonce session tool call timezone tz locale language lang country "
     "currency region model voice color colour font airport station unit mime postal zip area dial status exit error "
-    "page line max min total row column item version port phone street house week season count limit random source "
+    "page line max min total row column version port phone street house week season count limit random source "
     "primary foreign sort api access secret public private cache node cell tab postcode license"
 )
 """Words in a name: its values are the caller's own, come from general knowledge, or are not references."""
