@@ -17,7 +17,7 @@ import msgspec
 from llguidance import LLMatcher, LLTokenizer
 
 from bench.accuracy.cases import Case
-from bench.accuracy.ladder import OPENING, calls_after, text_after
+from bench.accuracy.ladder import DEPENDS, OPENING, calls_after, text_after
 from bench.accuracy.texts import RUNGS, RecordedText, TextsBackend, exchange_context, guarded, read
 from dragoman.backends.embedded import weights
 from dragoman.backends.embedded.admitted_request import HeldSlot
@@ -25,7 +25,7 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.embedded_model import EmbeddedModel
 from dragoman.backends.embedded.engine_output import Done, Output, Progress, TokenText
 from dragoman.backends.embedded.questions.call_decision import call_probability
-from dragoman.backends.embedded.questions.call_plan import WHEN_ON
+from dragoman.backends.embedded.questions.call_plan import WHEN_ON, may_plan
 from dragoman.core.events import Failure
 from dragoman.core.messages import Request, ToolChoice
 from dragoman.guard.policy import GuardPolicy
@@ -203,6 +203,7 @@ async def _decided_text(
         value, answers = await call_probability(meter, prepared.body, backend.format)
         counts = answers.probabilities
         shares = {**counts, OPENING: value / (1 - counts["0"])} if counts["0"] < 1 else counts
+        shares |= {} if may_plan(request) else {DEPENDS: 1}
         answer = json.dumps({name: round(share, 4) for name, share in shares.items()})
         return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=answer)
     if "asked" not in earlier or text_after(earlier["asked"], WHEN_ON) != rung:

@@ -16,6 +16,8 @@ from dragoman.core.events import AnyEvent, TextDelta
 from dragoman.core.messages import ToolCall
 from dragoman.guard.policy import GuardPolicy
 
+DEPENDS = "depends"
+"""In the same answers: 1 if calls may depend on each other, so that several are not planned."""
 OPENING = "opening"
 """In the recorded answers to how many calls are needed, the probability that the reply opens with a call."""
 
@@ -66,8 +68,8 @@ def text_after(question: RecordedText, plan_from: float = 0.0) -> str:
 def calls_after(question: RecordedText, plan_from: float = 0.0) -> int:
     """Returns the number of calls to which the response is constrained, see `text_after`; 0: any number."""
     threshold = plan_from or model_catalog.get(question.model).several_calls_from or WHEN_ON
-    counts = {count: share for count, share in json.loads(question.text).items() if count != OPENING}
-    return planned_calls(counts, threshold)
+    counts = {name: share for name, share in json.loads(question.text).items() if name not in (OPENING, DEPENDS)}
+    return 0 if DEPENDS in json.loads(question.text) else planned_calls(counts, threshold)
 
 
 REPAIR, REASK = GuardPolicy(reask=False), GuardPolicy()

@@ -12,6 +12,8 @@ from dragoman.backends.embedded.questions.call_decision import COUNTS, has_new_q
 from dragoman.catalog.models import ModelProfile
 from dragoman.core.events import Notice
 from dragoman.core.messages import Request
+from dragoman.guard.invented_values.identifiers import required_ids
+from dragoman.steps.derive import derive_steps, user_names_ids
 
 _SEVERAL: Final = COUNTS[2:]
 WHEN_ON: Final = 0.75
@@ -32,9 +34,16 @@ def several_calls_from(config: EmbeddedConfig, profile: ModelProfile | None) -> 
 
 
 def may_plan(request: Request) -> bool:
-    """Returns whether several calls are allowed, at the beginning of a turn."""
+    """Returns whether several calls are allowed, at the beginning of a turn, and can be written without a result."""
     choice = request.tool_choice
-    return choice.mode in ("auto", "required") and choice.parallel_tool_calls and has_new_question(request)
+    is_allowed = choice.mode in ("auto", "required") and choice.parallel_tool_calls
+    return is_allowed and has_new_question(request) and not _need_results(request)
+
+
+def _need_results(request: Request) -> bool:
+    """Whether the tools may need the results of others: the model would make these up if it had to write all calls."""
+    needs_ids = any(map(required_ids, request.tools)) and not user_names_ids(request.messages)
+    return needs_ids or derive_steps(request) is not None
 
 
 def planned_calls(counts: Mapping[str, float], threshold: float, *, required: bool = False) -> int:
