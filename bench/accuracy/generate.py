@@ -203,9 +203,10 @@ async def _decided_text(
         value, answers = await call_probability(meter, prepared.body, backend.format)
         counts = answers.probabilities
         shares = {**counts, OPENING: value / (1 - counts["0"])} if counts["0"] < 1 else counts
-        shares |= {} if may_plan(request) else {DEPENDS: 1}
-        answer = json.dumps({name: round(share, 4) for name, share in shares.items()})
-        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=answer)
+        answer = {name: round(share, 4) for name, share in shares.items()}
+        if not may_plan(request):
+            answer[DEPENDS] = 1
+        return msgspec.structs.replace(meter.last_text(id, request.model, rung), text=json.dumps(answer))
     if "asked" not in earlier or text_after(earlier["asked"], WHEN_ON) != rung:
         return None
     if rung == "words":

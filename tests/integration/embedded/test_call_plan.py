@@ -19,7 +19,7 @@ from dragoman.backends.embedded.gguf import Metadata
 from dragoman.backends.embedded.questions.call_plan import may_plan, plan_notice, planned_calls
 from dragoman.catalog import models
 from dragoman.core.errors import BackendUnavailableError, DragomanError, UpstreamError
-from dragoman.core.messages import Message, Request, Steps, Text, ToolCall, ToolChoice, ToolResult
+from dragoman.core.messages import Message, Request, Steps, Text, Tool, ToolCall, ToolChoice, ToolResult
 from dragoman.gateway.gateway import Gateway
 from dragoman.guard.policy import GuardPolicy
 from dragoman.prompting.prompt_budget import budget_for
@@ -196,6 +196,15 @@ async def test_requests_that_a_plan_does_not_fit() -> None:
     assert not may_plan(replace(ASKED, steps=Steps()))
     assert not may_plan(replace(ASKED, messages=(QUESTION, Message("assistant", (Text("I"),)))))
     assert not may_plan(replace(ASKED, messages=(Message("user", (*RESULT[2].parts, Text("Go on."))),)))
+
+
+async def test_calls_that_may_need_each_others_results_are_not_planned() -> None:
+    schema = {"type": "object", "properties": {"user_id": {"type": "string"}}, "required": ["user_id"]}
+    mailbox = Tool("create_mailbox", "Creates a mailbox.", json.dumps(schema))
+    dependent = replace(ASKED, tools=(*ASKED.tools, mailbox))
+    assert not may_plan(dependent)
+    assert may_plan(replace(dependent, messages=(Message("user", (Text("Mailboxes for U-5060 and U-5061."),)),)))
+    assert not may_plan(replace(ASKED, tools=(*ASKED.tools, Tool("submit_report", "Ends the task."))))
 
 
 async def test_repeated_call_ends_the_plan() -> None:
