@@ -204,6 +204,7 @@ async def test_calls_that_may_need_each_others_results_are_not_planned() -> None
     dependent = replace(ASKED, tools=(*ASKED.tools, mailbox))
     assert not may_plan(dependent)
     assert may_plan(replace(dependent, messages=(Message("user", (Text("Mailboxes for U-5060 and U-5061."),)),)))
+    assert not may_plan(replace(dependent, messages=(Message("user", (Text("On 2027-03-10 at 10:30, for both."),)),)))
     assert not may_plan(replace(ASKED, tools=(*ASKED.tools, Tool("submit_report", "Ends the task."))))
 
 

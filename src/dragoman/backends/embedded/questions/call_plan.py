@@ -4,6 +4,7 @@ The model knows the number. Asked for it after the prompt (`call_decision`), Qwe
 prompts (docs/accuracy.md). If it counts two or more, its response is constrained to so many calls in its own format.
 """
 
+import re
 from collections.abc import Mapping
 from typing import Final
 
@@ -11,10 +12,11 @@ from dragoman.backends.embedded.config import EmbeddedConfig
 from dragoman.backends.embedded.questions.call_decision import COUNTS, has_new_question
 from dragoman.catalog.models import ModelProfile
 from dragoman.core.events import Notice
-from dragoman.core.messages import Request
+from dragoman.core.messages import Message, Request, Text
 from dragoman.guard.invented_values.identifiers import required_ids
-from dragoman.steps.derive import derive_steps, user_names_ids
+from dragoman.steps.derive import derive_steps
 
+_CODE: Final = re.compile(r"\b[A-Za-z]{1,12}[-_#]?\d{2}")
 _SEVERAL: Final = COUNTS[2:]
 WHEN_ON: Final = 0.75
 """Probability of several calls from which they are planned with `plan_calls = "on"`: more of them are found, and a few
@@ -42,8 +44,13 @@ def may_plan(request: Request) -> bool:
 
 def _need_results(request: Request) -> bool:
     """Whether the tools may need the results of others: the model would make these up if it had to write all calls."""
-    needs_ids = any(map(required_ids, request.tools)) and not user_names_ids(request.messages)
+    needs_ids = any(map(required_ids, request.tools)) and not _has_code(request.messages[-1])
     return needs_ids or derive_steps(request) is not None
+
+
+def _has_code(message: Message) -> bool:
+    """Whether a text of the user contains what may be an id, such as `P-1234`; a date is none."""
+    return any(isinstance(part, Text) and _CODE.search(part.text) for part in message.parts)
 
 
 def planned_calls(counts: Mapping[str, float], threshold: float, *, required: bool = False) -> int:
