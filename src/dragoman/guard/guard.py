@@ -196,12 +196,8 @@ class ToolCallGuard(EventStage):
                 return [event]
 
     def _on_start(self, event: ToolCallStart) -> list[AnyEvent]:
-        if (
-            self._valid
-            and not self.rejected
-            and not self._choice.parallel_tool_calls
-            and self._choice.mode in ("required", "named")
-        ):
+        is_single = not self._choice.parallel_tool_calls and self._choice.mode in ("required", "named")
+        if is_single and self._valid and not self.rejected:
             self.finished = True  # a model that must call a tool can go on calling forever
             return [Notice("extra_call_dropped", "a second call was dropped: the request allows only one", event.name)]
         match = self._names.resolve(event.name)
@@ -255,6 +251,9 @@ class ToolCallGuard(EventStage):
         warnings = [*call_warnings(call, verdict, (*renamed, *verdict.repairs), times, self._copies)]
         if self._complete_calls == WARN_AT_CALLS != self._policy.max_calls:
             warnings.append(Notice("high_call_count", f"{WARN_AT_CALLS} or more calls in one response"))
+        if invented and call.buffered and (waits := invented.waiting_for(self._valid)):
+            self.finished = True  # the model calls again once it has the result
+            return [Notice("extra_call_dropped", waits, f"{name} {verdict.arguments}")]
         if invented:
             warnings.append(invented.notice(verdict.arguments))
             if invented.reason and call.buffered and self._policy.reask and not self._reasked:

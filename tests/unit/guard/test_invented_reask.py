@@ -219,3 +219,13 @@ async def test_guessed_address_next_to_a_valid_call_leaves_the_choice() -> None:
     events, backend = await sent(told(ping, GUESSED), told(), tools=(MOVE, *TOOLS))
     assert backend.requests[1].tool_choice.mode == "auto"
     assert calls(events) == [ping, GUESSED]
+
+
+async def test_call_that_needs_the_result_of_an_earlier_one_is_dropped_with_all_that_follow() -> None:
+    ping = ("ping", "{}")
+    events, backend = await sent(told(FOUND, INVENTED, ping))
+    assert calls(events) == [FOUND]
+    notice = next(event for event in events if isinstance(event, ev.Notice))
+    assert notice.code == "extra_call_dropped"
+    assert "it is in the result of search_users; the response was ended before this call" in notice.message
+    assert len(backend.requests) == 1

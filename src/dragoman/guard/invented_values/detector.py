@@ -9,7 +9,7 @@ schema. An example in the description of a parameter is known only where no tool
 images are not checked, because the value can be in one.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
 import msgspec
@@ -53,11 +53,24 @@ class InventedValue(NamedTuple):
     rejection: Literal["invented", "guessed"] = "invented"
     """Why a call with it is rejected, if the model is re-asked."""
     finders: tuple[str, ...] = ()
+    """Tools that could find it, if the model is re-asked."""
+    instead: tuple[str, ...] = ()
     """Tools one of which is to be called instead; empty: the model decides."""
 
     def notice(self, arguments: JsonText) -> Notice:
         """Returns the warning."""
         return Notice("invented_value", self.message, arguments)
+
+    def waiting_for(self, earlier: Iterable[ToolCall]) -> str:
+        """Returns why the call must wait for the result of an earlier call of the same response; "" if it need not.
+
+        Args:
+            earlier: The earlier calls.
+        """
+        found = next((call.name for call in earlier if call.name in self.finders), "")
+        return (
+            f"{self.message}: it is in the result of {found}; the response was ended before this call" if found else ""
+        )
 
     def rejected(self, call: ToolCall, events: tuple[AnyEvent, ...]) -> RejectedCall:
         """Returns the call as one that cannot be sent as it is.
@@ -66,7 +79,7 @@ class InventedValue(NamedTuple):
             call: The call.
             events: Its events, and the warnings about it.
         """
-        return RejectedCall(self.rejection, self.reason, call, events, [], self.finders)
+        return RejectedCall(self.rejection, self.reason, call, events, [], self.instead)
 
 
 class InventedValueDetector:
@@ -110,7 +123,7 @@ class InventedValueDetector:
         problem = f'{invented.name}: "{cut(invented.value, _MAX_SHOWN_CHARS)}" {_PROBLEMS[invented.kind]}'
         rejection: Literal["invented", "guessed"] = "guessed" if invented.kind == "contact" else "invented"
         reason, finders = self._reason(invented, problem, tool.name)
-        return InventedValue(f"{tool.name}: {problem}", reason, rejection, self._untried(finders))
+        return InventedValue(f"{tool.name}: {problem}", reason, rejection, tuple(finders), self._untried(finders))
 
     def _is_enabled(self) -> bool:
         if self._setting == "auto":
