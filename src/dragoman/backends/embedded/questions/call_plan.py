@@ -49,7 +49,7 @@ def _need_results(request: Request) -> bool:
 
 
 def _has_code(message: Message) -> bool:
-    """Whether a text of the user contains what may be an id, such as `P-1234`; a date is none."""
+    """Whether a text of the user contains what may be an id, such as `P-1234`; a date does not count."""
     return any(isinstance(part, Text) and _CODE.search(part.text) for part in message.parts)
 
 
