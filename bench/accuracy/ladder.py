@@ -86,8 +86,7 @@ LADDER = (
 SEPARATE_RUNGS = (
     Rung("instructed when to call", "told", published=False),
     Rung("instructed, + constrained, repaired, re-asked", "told_constrained", "told_again", REASK, published=False),
-    Rung("asked whether to call", "constrained", "again", REASK, after=("words",), published=False),
-    Rung("asked, + constrained, repaired, re-asked", "constrained", "again", REASK, after=("words", "planned")),
+    Rung("asked, + constrained, repaired, re-asked", "constrained", "again", REASK, after=("words",)),
     Rung('`plan_calls = "on"`', "constrained", "again", REASK, after=("words", "planned"), plan_from=WHEN_ON),
     Rung("one call required", "required", policy=REASK),
 )

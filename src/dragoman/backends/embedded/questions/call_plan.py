@@ -19,8 +19,7 @@ from dragoman.steps.derive import derive_steps
 _CODE: Final = re.compile(r"\b[A-Za-z]{1,12}[-_#]?\d{2}")
 _SEVERAL: Final = COUNTS[2:]
 WHEN_ON: Final = 0.75
-"""Probability of several calls from which they are planned with `plan_calls = "on"`: more of them are found, and a few
-prompts that need one call get an invented second one."""
+"""Probability of several calls from which they are planned with `plan_calls = "on"`."""
 
 
 def several_calls_from(config: EmbeddedConfig, profile: ModelProfile | None) -> float:
