@@ -61,7 +61,8 @@ class EmbeddedConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         str,
         setting(
             "Whether a model that counts several needed calls has to write as many; `auto`: models with a measured "
-            "threshold (none: docs/accuracy.md says why); `on`: all. Agents with a tool that runs commands are left out.",
+            "threshold (none: docs/accuracy.md says why); `on`: all. Agents with a tool that runs commands are left "
+            "out.",
             choices=("auto", "on", "off"),
         ),
     ] = "auto"
