@@ -112,6 +112,7 @@ REQUEST = Request(
     True,
     True,
     Steps(("find",), True),
+    True,
     (Tool("find"),),
     FoldedCalls("Summary", {"find": 2}, (("find", "digest"),), 1),
 )
