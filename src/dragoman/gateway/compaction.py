@@ -274,7 +274,7 @@ def _needed(calls: FoldedCalls) -> FoldedCalls:
 
 
 def _unpacked(text: str) -> tuple[str, FoldedCalls | None]:
-    """Returns the summary, and the calls of its turn; None: there are none, or their JSON is not complete."""
+    """Returns the summary, and the calls of its turn; None if it lacks them, or their JSON is not complete."""
     summary, _, calls = text.partition(_BEFORE_CALLS)
     if not calls.startswith("{"):
         return summary + calls.replace(_BEFORE_CALLS, ""), None  # a summary of an earlier version
